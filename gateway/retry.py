@@ -23,7 +23,7 @@ from gateway.fleet.failures import failure_stage, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
 from gateway.proxy import Forwarder, ForwardOptions, RetryBudget
-from gateway.proxy.response import broken_off
+from gateway.proxy.endings import broken_off
 from gateway.proxy.resume import ResumableStream, is_resumable
 
 _log = structlog.get_logger("gateway.flow")

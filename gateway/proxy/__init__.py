@@ -6,8 +6,8 @@ ends. Start with ``forward.Forwarder``; ``response`` and ``sse`` check the answe
 """
 
 from gateway.proxy.forward import Forwarder
+from gateway.proxy.forward_options import AnswerLimits, ForwardOptions
 from gateway.proxy.headers import asked_rank
-from gateway.proxy.response import AnswerLimits, ForwardOptions
 from gateway.proxy.retry_budget import RetryBudget
 
 __all__ = [

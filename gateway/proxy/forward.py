@@ -7,14 +7,10 @@ from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.fleet.replica import Replica
 from gateway.http_client import HttpClient
+from gateway.proxy.endings import ending_of_cancellation
+from gateway.proxy.forward_options import AnswerLimits, AttemptEvents, ForwardOptions
 from gateway.proxy.headers import upstream_headers
-from gateway.proxy.response import (
-    AnswerLimits,
-    AttemptEvents,
-    ForwardOptions,
-    ResponseRelay,
-    ending_of_cancellation,
-)
+from gateway.proxy.response import ResponseRelay
 
 
 class Forwarder:

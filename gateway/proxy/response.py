@@ -3,23 +3,21 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
-import orjson
 
-from gateway.core.errors import DeadlineExceeded, GatewayError, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.engines import parse_usage
 from gateway.fleet.replica import InflightRequest
 from gateway.http_client import Broken, HttpExchange, NotConnected, TransportError
+from gateway.proxy.endings import broken_off, ending_of_cancellation
+from gateway.proxy.forward_options import AnswerLimits, AttemptEvents, ForwardOptions
 from gateway.proxy.headers import client_headers
-from gateway.proxy.request_body import EngineBody
 from gateway.proxy.sse import EventFilter, json_of
 from gateway.proxy.usage_scan import UsageScan
 from gateway.tasks import in_task
@@ -65,57 +63,6 @@ class _Body(msgspec.Struct):
 
 
 _body_decoder = msgspec.json.Decoder(_Body)
-
-
-class AttemptEvents(Protocol):
-    """Gets what happens during an attempt at a replica. Must not raise and must not wait."""
-
-    def on_first_byte(self) -> None:
-        """The first byte of a stream has come: the prompt is computed."""
-        ...
-
-    def on_response_started(self) -> None:
-        """The client is about to get the first event of a stream, or the first part of a large body."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardOptions:
-    """What one attempt sends, how long it may take, and what is added to its answer.
-
-    Attributes:
-        body: Makes the body to send.
-        salt: The ``cache_salt`` of the request's prefix space; None leaves the client's own.
-        own_headers: Headers the gateway adds to the answer.
-        trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
-        deadline: When the request times out, in the running loop's time (monotonic seconds).
-        retry_after_seconds: Added to an answer of 429 without ``retry-after``.
-        begun: Whether the client has the beginning of the stream already, from another replica.
-    """
-
-    body: EngineBody
-    salt: str | None
-    own_headers: Sequence[tuple[bytes, bytes]]
-    trace_headers: Sequence[tuple[bytes, bytes]] | None
-    deadline: float
-    retry_after_seconds: int
-    begun: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerLimits:
-    """Limits of every answer.
-
-    Attributes:
-        first_byte_timeout_seconds: Maximum wait for the first byte of an answer's body.
-        chunk_timeout_seconds: Maximum pause within an answer; and how long the client may take to read what was
-            written.
-        max_answer_bytes: Answers up to this size are kept until the request is settled.
-    """
-
-    first_byte_timeout_seconds: float
-    chunk_timeout_seconds: float
-    max_answer_bytes: int
 
 
 class ResponseRelay:
@@ -462,33 +409,3 @@ def _usage_of(body: bytes) -> object:
     if not isinstance(answer, dict):
         raise ValueError("not an object")
     return answer.get("usage")
-
-
-_BROKEN_OFF: Mapping[Ending, tuple[str, str, type[GatewayError]]] = {
-    Ending.TIMED_OUT: ("The replica stayed silent too long", "replica_timeout", UpstreamTimeout),
-    Ending.EXPIRED: ("The time that the request may take is over", "deadline_exceeded", DeadlineExceeded),
-    Ending.INTERRUPTED: ("The gateway is shutting down", "shutting_down", ShuttingDown),
-}
-_REPLICA_FAILED = ("The replica broke off", "replica_disconnected", UpstreamFailed)
-
-
-def broken_off(ending: Ending) -> bytes:
-    """The last events of a stream that broke off: the error in the API's format, then the end mark."""
-    reason, code, kind = _BROKEN_OFF.get(ending, _REPLICA_FAILED)
-    error = {
-        "message": f"{reason}; the answer is incomplete. Send the request again.",
-        "type": kind.type,
-        "param": None,
-        "code": code,
-    }
-    return b"data: " + orjson.dumps({"error": error}) + b"\n\ndata: [DONE]\n\n"
-
-
-def ending_of_cancellation(sink: Sink) -> Ending:
-    """To be called in ``except CancelledError``: the ending for a disconnect or a shutdown, else re-raises."""
-    if not (sink.gone or sink.interrupted):
-        raise  # noqa: PLE0704 - re-raises the CancelledError being handled
-    task = asyncio.current_task()
-    assert task is not None
-    task.uncancel()
-    return Ending.CLIENT_GONE if sink.gone else Ending.INTERRUPTED

@@ -14,7 +14,7 @@ from gateway.core.ports import Sink
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.http_client import Broken
-from gateway.proxy.response import broken_off
+from gateway.proxy.endings import broken_off
 from gateway.proxy.resume.continued import continued_body, continued_chat, tokens_left
 from gateway.proxy.resume.joined_stream import JoinedStream, written_usage
 from gateway.proxy.resume.sent_text import SentText, is_failure, read_sent_text
