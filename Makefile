@@ -49,7 +49,7 @@ bench: .venv/installed
 # docs/performance.md; a quarter of an hour with these sizes, ten minutes without them.
 bench-growth: .venv/installed
 	$(BIN)/python -m benchmarks.growth --page docs/performance.md --blocks 100000 1000000 10000000 \
-		--conversations 1000 10000 100000 1000000 --explained 100000
+		--conversations 1000 10000 100000 1000000
 
 # Memory and look-up time of the index with up to ten million blocks; takes some minutes and 2 GB.
 bench-index: .venv/installed

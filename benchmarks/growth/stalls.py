@@ -89,8 +89,8 @@ def measure(args: Namespace) -> Result:
                 rows.append((tokens, *_late(turns, found.windows), *_p50_and_p99(found.seconds)))
     return Result(
         (
-            *("long prompt's tokens", "longest turn, ms (median of prompts)", "of it CPU of the loop's thread"),
-            *("longest of all, ms", "of it CPU", "normal client p50 ms", "p99 ms"),
+            *("long prompt's tokens", "longest turn, ms (median of prompts)", "most CPU of a turn, ms (median)"),
+            *("longest of all, ms", "most CPU of all, ms", "normal client p50 ms", "p99 ms"),
         ),
         rows,
         Plot(
@@ -98,16 +98,16 @@ def measure(args: Namespace) -> Result:
             Axis("tokens of the long prompt", log=False),
             Axis("ms", log=False),
             {
-                "longest turn of the event loop": [(row[0], row[1]) for row in rows],
-                "of it CPU": [(row[0], row[2]) for row in rows],
+                "longest turn (median)": [(row[0], row[1]) for row in rows],
+                "most CPU of a turn": [(row[0], row[2]) for row in rows],
                 "normal client's p99": [(row[0], row[6]) for row in rows],
             },
         ),
         [
             f"{args.long_prompts} prompts of each length, one after the other; 0 tokens: nothing but the normal client."
             " A turn is the time between two calls of a timer of 1 ms on the event loop, so it holds one iteration, or"
-            " two. What is not CPU of the loop's thread is time in which another thread held the interpreter's lock, or"
-            " another process the core."
+            " two. CPU is that of the loop's thread; in the rest of a turn another thread held the interpreter's lock,"
+            " or another process the core."
         ],
     )
 

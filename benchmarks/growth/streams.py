@@ -38,7 +38,6 @@ def measure(args: Namespace) -> Result:
         # With the queue and the replicas' slots as they are by default, the gateway would hold back most of them.
         limits = {"queue": {"max_seconds": 0}, "placement": {"slots": 2 * streams}}
         with Stage(pause=streams / args.chunk_rate, chunks=_ENDLESS, **limits) as stage:
-            before = sum(stage.memory_mib())
             file = stage.write_bodies("stream", [body(chat(random.Random(1), 200), warm=True, stream=True)])
             pids = [*stage.gateway_pids, *stage.explain_pids]
             seconds = max(2 * args.seconds, 1.5 * streams / args.chunk_rate)
@@ -46,13 +45,13 @@ def measure(args: Namespace) -> Result:
             load = pinned(1, [*command, str(streams), str(seconds), *map(str, pids)], stdout=subprocess.PIPE, text=True)
             assert load.stdout is not None
             counted = json.loads(load.stdout.readline())
-            memory = sum(stage.memory_mib())
+            memory = stage.memory_mib()
             load.wait()
         if counted["failed"]:
             raise SystemExit(f"{counted['failed']} of {streams} streams failed")
         rate = counted["chunks"] / counted["seconds"]
-        rows.append((streams, 1e6 * counted["cpu"] / counted["chunks"], rate, 1024 * (memory - before) / streams))
-    notes = ["Memory is that of all processes, compared with before the first stream, so it is meaningful for many."]
+        rows.append((streams, 1e6 * counted["cpu"] / counted["chunks"], rate, *memory))
+    notes = []
     if max(args.streams) > most:
         notes.append(
             f"This machine lets a process have {open_files():,.0f} files open, of which the gateway uses three quarters"
@@ -60,7 +59,7 @@ def measure(args: Namespace) -> Result:
             f" {(max(args.streams) * _FILES_PER_STREAM + _OTHER_FILES) * 4 // 3:,}."
         )
     return Result(
-        ("streams", "us per chunk", "chunks/s", "KiB per stream"),
+        ("streams", "us per chunk", "chunks/s", "gateway MiB", "explaining MiB"),
         rows,
         Plot(
             "CPU time per chunk by number of open streams",
