@@ -1,4 +1,4 @@
-.PHONY: demo test test-unit test-all check mutation test-engine bench bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,6 +44,12 @@ test-engine: .venv/installed
 # The gateway's own cost per request, against the bare floor.
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.overhead
+
+# How the cost grows with prompts, replicas, blocks, streams, conversations and workers. Writes the plots and tables of
+# docs/performance.md; a quarter of an hour with these sizes, ten minutes without them.
+bench-growth: .venv/installed
+	$(BIN)/python -m benchmarks.growth --page docs/performance.md --blocks 100000 1000000 10000000 \
+		--conversations 1000 10000 100000 1000000 --explained 100000
 
 # Memory and look-up time of the index with up to ten million blocks; takes some minutes and 2 GB.
 bench-index: .venv/installed

@@ -15,26 +15,32 @@ one connection, whose latencies are given; the floor's are those of the engine a
 """
 
 import argparse
-import json
-import os
 import shlex
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.overhead.bodies import write_bodies
+from benchmarks.overhead.processes import (
+    QUIET,
+    cpu_seconds,
+    engine_command,
+    free_port,
+    gateway_config,
+    idle_cpu_seconds,
+    memory_mib,
+    pinned,
+    run_load,
+    terminate,
+    tree,
+    wait_until_serving,
+)
 
-HERE = Path(__file__).parent
-TICK = os.sysconf("SC_CLK_TCK")
 CHUNKS = 100
 
 
@@ -49,86 +55,11 @@ class Candidate:
     first_response: float = 0.0
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-def pinned(core: int, command: list[str], **options) -> subprocess.Popen:
-    cores = sorted(os.sched_getaffinity(0))
-    return subprocess.Popen(
-        ["taskset", "-c", str(cores[core % len(cores)]), *command], start_new_session=True, **options
-    )
-
-
-def tree(pid: int) -> list[int]:
-    found, todo = [], [pid]
-    while todo:
-        current = todo.pop()
-        found.append(current)
-        for task in Path(f"/proc/{current}/task").glob("*/children"):
-            todo += [int(child) for child in task.read_text().split()]
-    return found
-
-
-def cpu_seconds(pid: int) -> float:
-    total = 0
-    for process in tree(pid):
-        fields = Path(f"/proc/{process}/stat").read_text().rsplit(") ", 1)[1].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICK
-
-
-def memory(pid: int) -> float:
-    """Resident memory of a process tree in MiB; pages that are shared count once."""
-    total = 0
-    for process in tree(pid):
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1024
-
-
-def idle_cpu_seconds(pid: int, patience: float = 60.0) -> float:
-    """CPU seconds when the tree has become idle: what was handed over is worked off."""
-    deadline = time.monotonic() + patience
-    before = cpu_seconds(pid)
-    while time.monotonic() < deadline:
-        time.sleep(0.5)
-        now = cpu_seconds(pid)
-        if now - before < 0.03:
-            break
-        before = now
-    return cpu_seconds(pid)
-
-
-def wait_until_serving(candidate: Candidate, body: bytes) -> None:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{candidate.port}/v1/chat/completions", body, {"content-type": "application/json"}
-    )
-    for _ in range(1200):
-        try:
-            urllib.request.urlopen(request, timeout=5).read()
-            candidate.first_response = time.monotonic() - candidate.began
-            return
-        except (OSError, urllib.error.HTTPError):
-            if candidate.process.poll() is not None:
-                break
-            time.sleep(0.05)
-    raise SystemExit(f"{candidate.name} does not serve")
-
-
-def load(candidate: Candidate, kind: str, folder: Path, connections: int, seconds: float) -> dict:
-    command = [sys.executable, "-m", "benchmarks.overhead.load", str(candidate.port), str(folder / f"{kind}.jsonl")]
-    finished = pinned(1, [*command, str(connections), str(seconds)], stdout=subprocess.PIPE, text=True)
-    return json.loads(finished.communicate()[0])
-
-
 def measure(candidate: Candidate, kind: str, folder: Path, connections: int, seconds: float) -> None:
-    before = cpu_seconds(candidate.process.pid)
+    before = cpu_seconds(*tree(candidate.process.pid))
     bodies = "chat" if kind == "one" else kind
-    result = load(candidate, bodies, folder, connections, seconds)
-    cpu = idle_cpu_seconds(candidate.process.pid) - before
+    result = run_load(candidate.port, folder / f"{bodies}.jsonl", connections, seconds)
+    cpu = idle_cpu_seconds(*tree(candidate.process.pid)) - before
     if result["errors"]:
         raise SystemExit(f"{candidate.name}: {result['errors']} requests failed under {kind}")
     if kind == "one":
@@ -137,19 +68,6 @@ def measure(candidate: Candidate, kind: str, folder: Path, connections: int, sec
     divisor = result["requests"] * (CHUNKS if kind == "stream" else 1)
     candidate.figures.setdefault(kind, []).append(cpu / divisor)
     candidate.rates.setdefault(kind, []).append(result["requests"] / result["seconds"])
-
-
-def gateway_config(folder: Path, port: int, engines: list[str]) -> Path:
-    path = folder / "gateway.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "server": {"port": port, "admin_port": 0},
-                "models": [{"id": "m", "tokenizer": "builtin:demo", "replicas": engines}],
-            }
-        )
-    )
-    return path
 
 
 def main() -> None:
@@ -163,10 +81,7 @@ def main() -> None:
     write_bodies(folder)
     ports = [free_port(), free_port()]
     engines = [f"http://127.0.0.1:{port}" for port in ports]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    processes = [
-        pinned(1, [sys.executable, "-m", "benchmarks.overhead.engine", *map(str, ports), str(CHUNKS)], **quiet)
-    ]
+    processes = [pinned(1, engine_command(ports, CHUNKS), **QUIET)]
     try:
         time.sleep(1)
         body = (folder / "chat.jsonl").read_bytes().split(b"\n")[0]
@@ -174,11 +89,12 @@ def main() -> None:
         for name, command in commands(args.peer, folder, engines):
             port = free_port()
             words = [word.format(port=port, a=engines[0], b=engines[1]) for word in command(port)]
-            candidate = Candidate(name, port, pinned(0, words, **quiet))
+            candidate = Candidate(name, port, pinned(0, words, **QUIET))
             processes.append(candidate.process)
             candidates.append(candidate)
-            wait_until_serving(candidate, body)
-            load(candidate, "chat", folder, args.connections, 1.5)
+            wait_until_serving(name, port, candidate.process, body)
+            candidate.first_response = time.monotonic() - candidate.began
+            run_load(port, folder / "chat.jsonl", args.connections, 1.5)
         for _ in range(args.rounds):
             for kind, connections in {
                 "chat": args.connections,
@@ -190,11 +106,7 @@ def main() -> None:
                     measure(candidate, kind, folder, connections, max(args.seconds, 4 * (kind == "stream")))
         report(candidates)
     finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in processes:
-            process.wait(20)
+        terminate(processes)
 
 
 def commands(peers: list[str], folder: Path, engines: list[str]) -> list[tuple[str, Callable[[int], list[str]]]]:
@@ -226,7 +138,7 @@ def report(candidates: list[Candidate]) -> None:
         cells = [f"{of[kind] * 1e3:.3f} ({of[kind] / base[kind]:.1f}x)" for kind in ("chat", "cold")]
         cells.append(f"{of['stream'] * 1e6:.1f} ({of['stream'] / base['stream']:.1f}x)")
         cells += [f"{of[name] * 1e3:.2f} ms" for name in ("p50", "p99")]
-        cells += [f"{each.first_response:.2f} s", f"{memory(each.process.pid):.0f} MiB"]
+        cells += [f"{each.first_response:.2f} s", f"{memory_mib(*tree(each.process.pid)):.0f} MiB"]
         print(f"| {each.name} | {' | '.join(cells)} |")
     for each in candidates[2:]:
         ratios = [f"{kind} {figures['gateway'][kind] / figures[each.name][kind]:.2f}" for kind in base]

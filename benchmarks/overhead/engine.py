@@ -1,25 +1,29 @@
-"""Mock engines that take no time of their own: ``engine PORT PORT CHUNKS``."""
+"""Mock engines that take no time of their own: ``engine PORT... CHUNKS [--pause SECONDS] [--blocks N]``.
 
+A body that ends in ``"x_tokens":[PROMPT,CACHED]}`` has these tokens reported as its usage.
+"""
+
+import argparse
 import asyncio
-import sys
+import re
 
 import uvloop
 
 from benchmarks.overhead.wire import split_message
 
 USAGE = (
-    b'"usage":{"prompt_tokens":2000,"completion_tokens":8,"total_tokens":2008,'
-    b'"prompt_tokens_details":{"cached_tokens":1984}}'
+    b'"usage":{"prompt_tokens":%d,"completion_tokens":8,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}'
 )
 ANSWER = (
     b'{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":'
-    b'{"role":"assistant","content":"hello there"},"finish_reason":"stop"}],' + USAGE + b"}"
+    b'{"role":"assistant","content":"hello there"},"finish_reason":"stop"}],%b}'
 )
-CARD = b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","max_model_len":32768}]}'
+CARD = b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","max_model_len":1048576}]}'
 METRICS = (
-    b'vllm:cache_config_info{block_size="16",num_gpu_blocks="8193",enable_prefix_caching="True"} 1.0\n'
+    b'vllm:cache_config_info{block_size="16",num_gpu_blocks="%d",enable_prefix_caching="True"} 1.0\n'
     b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"
 )
+TOKENS = re.compile(rb'"x_tokens": ?\[(\d+), ?(\d+)\]')
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -32,8 +36,14 @@ def event(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+def usage_of(body: bytes) -> bytes:
+    found = TOKENS.search(body, max(len(body) - 60, 0))
+    prompt, cached = map(int, found.groups()) if found else (2000, 1984)
+    return USAGE % (prompt, prompt + 8, cached)
+
+
 class Engine(asyncio.Protocol):
-    chunks = 0
+    chunks, pause, blocks = 0, 0.01, 8193
 
     def connection_made(self, transport):
         self.transport = transport
@@ -46,17 +56,17 @@ class Engine(asyncio.Protocol):
             if head.startswith(b"POST"):
                 if b'"stream":true' in body or b'"stream": true' in body:
                     self.transport.write(STREAM_HEAD)
-                    self.send_chunk(0)
+                    self.send_chunk(0, usage_of(body))
                 else:
-                    self.transport.write(plain(ANSWER))
+                    self.transport.write(plain(ANSWER % usage_of(body)))
             elif b"/v1/models" in head[:40]:
                 self.transport.write(plain(CARD))
             elif b"/metrics" in head[:40]:
-                self.transport.write(plain(METRICS, b"text/plain"))
+                self.transport.write(plain(METRICS % self.blocks, b"text/plain"))
             else:
                 self.transport.write(plain(b"{}"))
 
-    def send_chunk(self, number):
+    def send_chunk(self, number, usage):
         if self.transport.is_closing():
             return
         if number < self.chunks:
@@ -64,20 +74,26 @@ class Engine(asyncio.Protocol):
             self.transport.write(
                 event(b'{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",' + delta)
             )
-            asyncio.get_running_loop().call_later(0.01, self.send_chunk, number + 1)
+            asyncio.get_running_loop().call_later(self.pause, self.send_chunk, number + 1, usage)
             return
         last = (
-            b'{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[],' + USAGE + b"}"
+            b'{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[],' + usage + b"}"
         )
         self.transport.write(event(last) + event(b"[DONE]") + b"0\r\n\r\n")
 
 
-async def main(ports, chunks):
-    Engine.chunks = chunks
+async def main(ports):
     loop = asyncio.get_running_loop()
     for port in ports:
-        await loop.create_server(Engine, "127.0.0.1", port)
+        await loop.create_server(Engine, "127.0.0.1", port, backlog=4096)
     await asyncio.Event().wait()
 
 
-uvloop.run(main([int(port) for port in sys.argv[1:3]], int(sys.argv[3])))
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("ports", type=int, nargs="+", metavar="PORT")
+parser.add_argument("chunks", type=int)
+parser.add_argument("--pause", type=float, default=Engine.pause, help="seconds between two chunks of a stream")
+parser.add_argument("--blocks", type=int, default=Engine.blocks, help="blocks of each engine's cache")
+given = parser.parse_args()
+Engine.chunks, Engine.pause, Engine.blocks = given.chunks, given.pause, given.blocks
+uvloop.run(main(given.ports))

@@ -1,6 +1,10 @@
-"""A closed loop of connections: ``load PORT BODIES CONNECTIONS SECONDS``; prints what it counted as JSON."""
+"""A closed loop of connections: ``load PORT BODIES CONNECTIONS SECONDS [once]``; prints what it counted as JSON.
+
+The connections send all bodies over and over, beginning at different ones; with ``once`` each body is sent once.
+"""
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -14,9 +18,8 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: applicat
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, requests, start, deadline):
+    def __init__(self, requests, deadline):
         self.requests = requests
-        self.next = start
         self.deadline = deadline
         self.closed = asyncio.get_running_loop().create_future()
         self.data = b""
@@ -28,12 +31,12 @@ class Connection(asyncio.Protocol):
         self.send()
 
     def send(self):
-        if time.perf_counter() >= self.deadline:
+        self.sent_at = time.perf_counter()
+        request = next(self.requests, None) if self.sent_at < self.deadline else None
+        if request is None:
             self.transport.close()
             return
-        self.sent_at = time.perf_counter()
-        self.transport.write(self.requests[self.next % len(self.requests)])
-        self.next += 1
+        self.transport.write(request)
 
     def data_received(self, data):
         self.data += data
@@ -57,16 +60,20 @@ class Connection(asyncio.Protocol):
             self.closed.set_result(None)
 
 
-async def main(port, path, connections, seconds):
+def beginning_at(requests, start):
+    return itertools.cycle(requests[start:] + requests[:start])
+
+
+async def main(port, path, connections, seconds, once):
     bodies = Path(path).read_bytes().split(b"\n")
     requests = [HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
+    shared = iter(requests)
+    sent = [shared if once else beginning_at(requests, n * len(requests) // connections) for n in range(connections)]
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     opened = [
-        await loop.create_connection(
-            lambda n=n: Connection(requests, n * len(requests) // connections, began + seconds), "127.0.0.1", port
-        )
-        for n in range(connections)
+        await loop.create_connection(lambda each=each: Connection(each, began + seconds), "127.0.0.1", port)
+        for each in sent
     ]
     await asyncio.gather(*(protocol.closed for _, protocol in opened))
     seconds_each = sorted(each for _, protocol in opened for each in protocol.seconds)
@@ -83,4 +90,5 @@ async def main(port, path, connections, seconds):
     )
 
 
-uvloop.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))
+if __name__ == "__main__":
+    uvloop.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), "once" in sys.argv[5:]))
