@@ -2,8 +2,8 @@
 
     python -m benchmarks.overhead.profile [--kind chat|cold|stream] [--seconds 4] [--functions 0]
 
-A gateway with explanations off serves the bodies of the overhead benchmark twice: without a profiler, for the CPU time of
-a request, and with one, for its distribution. A profiler makes calls more expensive than the work inside them, so each
+A gateway with explanations off serves the bodies of the overhead benchmark twice: without a profiler, for the CPU time
+of a request, and with one, for its distribution. A profiler makes calls more expensive than the work inside them, so each
 row is a share of what the profiler saw, scaled to the CPU time without it: good for comparing rows, and no more exact
 than that. What is called of libraries (orjson, the tokenizer, the event loop's transports) counts for the package that
 calls it.
@@ -43,7 +43,7 @@ Function = tuple[str, int, str]
 
 def serve(config: str, profile: str) -> int:
     """Serve; SIGUSR1 starts the profiler, SIGUSR2 stops it and writes the profile."""
-    from gateway.__main__ import main as run  # noqa: PLC0415 - only here
+    from gateway.__main__ import main as run
 
     profiler = cProfile.Profile()
 
