@@ -3,10 +3,10 @@
     python -m benchmarks.overhead.profile [--kind chat|cold|stream] [--seconds 4] [--functions 0]
 
 A gateway with explanations off serves the bodies of the overhead benchmark twice: without a profiler, for the CPU time
-of a request, and with one, for its distribution. A profiler makes calls more expensive than the work inside them, so each
-row is a share of what the profiler saw, scaled to the CPU time without it: good for comparing rows, and no more exact
-than that. What is called of libraries (orjson, the tokenizer, the event loop's transports) counts for the package that
-calls it.
+of a request, and with one, for its distribution. A profiler makes calls more expensive than the work inside them, so
+each row is a share of what the profiler saw, scaled to the CPU time without it: good for comparing rows, and no more
+exact than that. What is called of libraries (orjson, the tokenizer, the event loop's transports) counts for the package
+that calls it.
 """
 
 import argparse
