@@ -37,6 +37,9 @@ TOGETHER = len(RULES) + 1
 FORMS = TOGETHER + 1
 """Number of possible forms. A rule's form has the rule's number, from 1."""
 
+EVERY_FORM = (1 << FORMS) - 1
+"""Mask of all forms."""
+
 _STRIP = "strip"
 
 

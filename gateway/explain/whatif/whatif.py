@@ -9,6 +9,7 @@ Also masks edits for display, and drops slots that ``dynamic-suffix`` already fi
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -30,7 +31,7 @@ from gateway.explain.masked_text import masked
 from gateway.explain.seen import PromptHashes
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import (
-    FORMS,
+    EVERY_FORM,
     RULES,
     SENT,
     TOGETHER,
@@ -142,7 +143,6 @@ def _texts_in_front(sent: Fields, path: Path) -> int:
 
 
 _MEMORY_BYTES = 32 * 1024 * 1024
-_EVERY_FORM = (1 << FORMS) - 1
 
 
 class WhatIf:
@@ -225,11 +225,13 @@ class WhatIf:
         for number, prompt in prompts.items():
             if number != SENT:
                 numbers[id(prompt)] = numbers.get(id(prompt), 0) | 1 << number
-        as_sent = self._seen.take(prompts[SENT], record, _EVERY_FORM & ~sum(numbers.values()))
+        as_sent = self._seen.take(prompts[SENT], record, EVERY_FORM & ~sum(numbers.values()))
         found = {
             id(prompt): self._seen.take(prompt, record, numbers[id(prompt)])
             for prompt in {id(prompt): prompt for number, prompt in prompts.items() if number != SENT}.values()
         }
+        if not forms and len(set(as_sent)) == 1:
+            return ()
         edits = {form.number: len(form.edits) for form in forms}
         outcomes: list[RuleOutcome] = []
         for number, rule, mode in _active_rules(record.canonical.modes):
@@ -273,7 +275,8 @@ class WhatIf:
         self._forms = Forms(settings, self._build(settings), self._memory)
 
 
-def _active_rules(modes: Sequence[RuleMode]) -> list[tuple[int, str, RuleMode]]:
+@lru_cache(maxsize=256)
+def _active_rules(modes: tuple[RuleMode, ...]) -> Sequence[tuple[int, str, RuleMode]]:
     """Form number, name and mode of each rule that is on, and of all observed rules together."""
     rules: list[tuple[int, str, RuleMode]] = [
         (number_of(rule), str(rule), mode) for rule, mode in zip(RULES, modes, strict=False) if mode is not RuleMode.OFF
