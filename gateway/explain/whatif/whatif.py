@@ -27,6 +27,7 @@ from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
+from gateway.explain.bodies import Bodies
 from gateway.explain.masked_text import masked
 from gateway.explain.seen import PromptHashes
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
@@ -40,7 +41,6 @@ from gateway.explain.whatif.forms import (
     Forms,
     SeenForms,
     number_of,
-    parsed,
 )
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
 
@@ -153,6 +153,7 @@ class WhatIf:
         hashes: Hashes prompts.
         seen_blocks: Capacity of the table of blocks.
         ttl_seconds: Lifetime of its entries.
+        bodies: Parses bodies.
         load: Loads a tokenizer.
         build: Builds the rules.
     """
@@ -164,10 +165,12 @@ class WhatIf:
         *,
         seen_blocks: int,
         ttl_seconds: float,
+        bodies: Bodies | None = None,
         load: Load = load_encoder,
         build: Callable[[CanonSettings], Rulebook] = rulebook,
     ) -> None:
         self._options = options
+        self._bodies = bodies or Bodies()
         self._build = build
         self._encoders = Encoders(options.models, load)
         self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds)
@@ -190,7 +193,7 @@ class WhatIf:
         modes = record.canonical.modes
         if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
-        sent = parsed(record.body)
+        sent = self._bodies.fields(record.body)
         if sent is None:
             return msgspec.structs.replace(explanation, slot=None)
         forms: list[Form] = []
