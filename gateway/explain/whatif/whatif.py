@@ -198,27 +198,31 @@ class WhatIf:
             return msgspec.structs.replace(explanation, slot=None)
         forms: list[Form] = []
         encoder = None
-        if any(mode is not RuleMode.OFF for mode in modes):
+        is_on = any(mode is not RuleMode.OFF for mode in modes)
+        if is_on:
             forms = self._forms.of(record, sent, self._counter(record))
             if forms and record.token_source == TokenSource.LOCAL:
                 encoder = self._encoders.of(record, sent)
-        explanation = msgspec.structs.replace(
-            explanation,
-            edits=edits_shown(forms, encoder.encode_text if encoder else None),
-            slot=still_open(explanation.slot, modes, sent, forms),
-        )
+        edits = edits_shown(forms, encoder.encode_text if encoder else None) if forms else ()
         prompts = self._prompts(record, forms, encoder)
         if prompts is None:
-            done = tuple(
+            observed = False
+            outcomes = tuple(
                 RuleOutcome(form.rule, form.mode, len(form.edits), 0, 0)
                 for form in forms
                 if form.mode is RuleMode.APPLY
             )
-            return msgspec.structs.replace(explanation, canonical=done)
-        outcomes = self._outcomes(record, forms, prompts)
-        # If changed requests cannot be encoded, counting only unchanged ones would make every share too small.
-        observed = any(mode is not RuleMode.OFF for mode in modes) and not self._encoders.is_unavailable(record)
-        return msgspec.structs.replace(explanation, canonical=outcomes, observed=observed)
+        else:
+            outcomes = self._outcomes(record, forms, prompts)
+            # If changed requests cannot be encoded, counting only unchanged ones would make every share too small.
+            observed = is_on and not self._encoders.is_unavailable(record)
+        return msgspec.structs.replace(
+            explanation,
+            edits=edits,
+            slot=still_open(explanation.slot, modes, sent, forms),
+            canonical=outcomes,
+            observed=observed,
+        )
 
     def _outcomes(
         self, record: RequestRecord, forms: Sequence[Form], prompts: Mapping[int, FormBlocks]
