@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import msgspec
+
 from gateway.core.canonical import RuleName
 from gateway.core.json_edit import Path
 from gateway.core.request import Endpoint
@@ -123,8 +125,7 @@ def _nothing(_: bytes) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class RuleContext:
+class RuleContext(msgspec.Struct, frozen=True):
     """Input of a rule besides the prompt.
 
     Attributes:

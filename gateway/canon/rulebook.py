@@ -1,8 +1,10 @@
 """The rules in their order, created from the settings, their combined result, and the mode of each for a request."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
+
+import msgspec
 
 from gateway.canon.rule import Edit, Fields, Rule, RuleContext, applied
 from gateway.canon.rules.dynamic import DynamicSuffix
@@ -112,7 +114,7 @@ class Rulebook:
             given: The rules' input besides the prompt.
         """
         if RuleName.DYNAMIC_SUFFIX in names:
-            given = replace(given, behind_tokens=_BLOCK_TOKENS)
+            given = msgspec.structs.replace(given, behind_tokens=_BLOCK_TOKENS)
         edits: list[Edit] = []
         remember: dict[bytes, str] = {}
         lost, cut = False, 0

@@ -1,6 +1,6 @@
 """The texts of a prompt that rules may change, with path and role."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -39,20 +39,31 @@ class Text(msgspec.Struct, frozen=True):
         return f"Text({self.path}, {self.role!r})"  # without the text
 
 
-def texts(fields: Fields) -> Iterator[Text]:
+def texts(fields: Fields, roles: Container[str] | None = None) -> list[Text]:
     """All texts of the messages' contents, in the prompt's order; for a completion, its prompts that are texts.
 
     Of content parts only those of type ``text`` and plain strings are texts; no rule changes the others.
+
+    Args:
+        fields: The request's fields.
+        roles: Roles of the messages; None: all.
     """
+    if "messages" not in fields:
+        prompt = fields.get("prompt")
+        if isinstance(prompt, str):
+            return [Text(("prompt",), "", 0, prompt)]
+        prompts = prompt if isinstance(prompt, list) else ()
+        return [Text(("prompt", n), "", 0, each) for n, each in enumerate(prompts) if isinstance(each, str)]
+    found: list[Text] = []
     for number, message in enumerate(messages(fields)):
-        role = message.get("role")
-        if isinstance(role, str):
-            yield from texts_of(message, number, role)
-    prompt = fields.get("prompt")
-    if "messages" not in fields and isinstance(prompt, str):
-        yield Text(("prompt",), "", 0, prompt)
-    elif "messages" not in fields and isinstance(prompt, list):
-        yield from (Text(("prompt", n), "", 0, each) for n, each in enumerate(prompt) if isinstance(each, str))
+        role, content = message.get("role"), message.get("content")
+        if not isinstance(role, str) or (roles is not None and role not in roles):
+            continue
+        if isinstance(content, str):
+            found.append(Text(("messages", number, "content"), role, number, content))
+        else:
+            found += texts_of(message, number, role)
+    return found
 
 
 def texts_of(message: Mapping[str, Any], number: int, role: str) -> Iterator[Text]:

@@ -1,8 +1,10 @@
 """Applies canonicalization rules to the turns of a conversation one by one, for ``prefix-gateway canon``."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from gateway.canon.canonicalizer import owner_of
 from gateway.canon.context_memory import ContextMemory
@@ -108,7 +110,7 @@ class Trial:
 
     def turn(self, request: ChatRequest) -> Turn:
         """Try the rules on the conversation's next turn."""
-        given = replace(self._given, endpoint=request.endpoint, owner=owner_of(request))
+        given = msgspec.structs.replace(self._given, endpoint=request.endpoint, owner=owner_of(request))
         steps: list[TrialStep] = []
         asked = ids = self._ids(request.endpoint, request.fields)
         fields = hinted(request, self._settings).request.fields

@@ -24,6 +24,7 @@ from gateway.core.explanation import (
 )
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
+from gateway.explain.bodies import Bodies
 from gateway.explain.diff import find_difference
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
@@ -75,6 +76,7 @@ class Explainer:
         families: Counts the leading messages of client families.
         seen_blocks: Capacity of the memory of computed blocks.
         publisher: Collects computed prompts for other gateways; None without others.
+        bodies: Parses bodies.
     """
 
     def __init__(
@@ -84,7 +86,10 @@ class Explainer:
         families: Families,
         seen_blocks: int,
         publisher: SeenPublisher | None = None,
+        *,
+        bodies: Bodies | None = None,
     ) -> None:
+        self._bodies = bodies or Bodies()
         self._causes = LossCauses()
         self._memory = SeenPrompts(hashes, self._causes, seen_blocks, publisher)
         self._references = references
@@ -111,8 +116,8 @@ class Explainer:
         """Explains a request, and keeps it for comparison with later ones."""
         if not record.parts or record.block_size < 1:
             return _counted(record)
-        text = prompt_text(record.endpoint, record.body)
-        kept = _kept(record, text or _NO_TEXT)
+        fields = self._bodies.fields(record.body)
+        kept = _kept(record, _NO_TEXT if fields is None else prompt_text(record.endpoint, fields))
         found = self._references.find(kept, record.at)
         held = max((holder.held_tokens for holder in record.holders), default=0)
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:

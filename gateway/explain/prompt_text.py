@@ -1,4 +1,4 @@
-"""Parses a request body into comparable text: messages, tools and template arguments.
+"""Converts a request body into comparable text: messages, tools and template arguments.
 
 Lenient: any body that an engine accepts can be read. The prompts of a completion become messages of role ``prompt``.
 ``PromptPair`` holds two prompts to compare.
@@ -52,7 +52,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     canonical: str
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, cache_hash=True):
     """One message.
 
     Attributes:
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, frozen=True):
     tool_call_id: str = ""
 
 
-class Tool(msgspec.Struct, frozen=True):
+class Tool(msgspec.Struct, frozen=True, cache_hash=True):
     """One tool.
 
     Attributes:
@@ -119,11 +119,8 @@ class PromptText(msgspec.Struct, frozen=True):
         return sum(message.role == "user" for message in self.messages)
 
 
-def prompt_text(endpoint: str, body: bytes) -> PromptText | None:
-    """The parts of a request body; None if it cannot be read."""
-    fields = _parsed(body)
-    if not isinstance(fields, dict):
-        return None
+def prompt_text(endpoint: str, fields: Mapping[str, Any]) -> PromptText:
+    """The parts of a request body."""
     arguments = {name: _canonical(fields[name]) for name in _ARGUMENTS if fields.get(name) is not None}
     if endpoint != Endpoint.CHAT:
         prompt = fields.get("prompt")
@@ -135,17 +132,6 @@ def prompt_text(endpoint: str, body: bytes) -> PromptText | None:
         tuple(_tool(each) for each in _items(fields.get("tools")) if isinstance(each, dict)),
         arguments,
     )
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(body)  # takes NaN and numbers beyond a double, as engines do
-    except (ValueError, RecursionError):
-        return None
 
 
 def _prompts(prompt: Any) -> Sequence[str]:

@@ -194,8 +194,12 @@ class CostBucket(Generic[_Cause, _Cost]):
         """Add a cost; a new cause is dropped once ``limit`` times ``_OPEN_FACTOR`` are held."""
         if self._packed:
             self._open, self._packed = dict(self._packing.unpack(self._packed)), b""
-        if cause in self._open or len(self._open) < limit * _OPEN_FACTOR:
-            self._open.setdefault(cause, self._packing.empty()).add(cost)
+        held = self._open.get(cause)
+        if held is None:
+            if len(self._open) >= limit * _OPEN_FACTOR:
+                return
+            held = self._open[cause] = self._packing.empty()
+        held.add(cost)
 
     def close(self, limit: int) -> None:
         """Encode the ``limit`` largest causes and drop the others."""

@@ -6,9 +6,9 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from dataclasses import replace
 from operator import attrgetter
 
+import msgspec
 import pytest
 from corpus_reader import LEADING, corpus, count, last_input, leading, prompt_of, strings
 
@@ -46,7 +46,7 @@ def rules_with(settings):
 def computed(prompt, names, body=None, now=None, recall=None):
     given = RuleContext(now=prompt.now if now is None else now, endpoint=Endpoint(prompt.endpoint), owner="acme")
     if recall is not None:
-        given = replace(given, recall=recall)
+        given = msgspec.structs.replace(given, recall=recall)
     return rules_with(json.dumps(prompt.settings)).canonical(prompt.body if body is None else body, names, given)
 
 

@@ -176,3 +176,14 @@ def test_a_full_table_forgets_the_marks_that_were_not_renewed_for_longest():
         table.mark(hashes(at), 1, at=at, since=0)
         table.mark(hashes(7), 2, at=at, since=0)
     assert table.mark(hashes(7, 999, 0), 0, at=1000, since=0).tolist() == [0b11, 1, 0]
+
+
+def test_known_blocks_end_at_another_place_an_older_time_and_a_missing_block():
+    table = BlockTable(1000)
+    table.put([1, 2, 3], 1, 10.0)
+    assert table.known([1, 2, 3], 1, 10.0) == 3
+    assert table.known([1, 2, 3], 1, 11.0) == 0
+    assert table.known([1, 2, 9, 3], 1, 0.0) == 2
+    table.put([2], 2, 12.0)
+    assert table.known([1, 2, 3], 1, 0.0) == 1
+    assert table.known([], 1, 0.0) == 0

@@ -18,6 +18,9 @@ from gateway.config.canon_settings import HistoryTrimSettings
 from gateway.core.canonical import RuleName
 from gateway.core.numbers import whole
 
+_PLAIN_FIELDS = 2
+"""Fields of a message with only role and content, as most have."""
+
 _MESSAGE_MARKS = 6
 """Tokens that a chat template adds to a message."""
 
@@ -178,6 +181,8 @@ def _message_tokens(message: Mapping[str, Any], measure: _Measure) -> int:
     tokens = _MESSAGE_MARKS
     if isinstance(content, str):
         tokens += measure(content)
+        if len(message) == _PLAIN_FIELDS:
+            return tokens
     elif isinstance(content, list):
         tokens += sum(_part_tokens(part, measure) for part in content)
     # Some chat templates render reasoning, others do not. It is counted, so that the engine does not refuse the prompt.

@@ -35,7 +35,11 @@ class OwnPatterns:
         """See ``Rule``."""
         if not self._by_role:
             return NOTHING
-        edits = [edit for text in texts(fields) for edit in _all_or_none(text, self._by_role.get(text.role, ()))]
+        edits = [
+            edit
+            for text in texts(fields, self._by_role)
+            for edit in _all_or_none(text, self._by_role.get(text.role, ()))
+        ]
         return Detected(edits) if edits else NOTHING
 
 

@@ -30,13 +30,9 @@ class TextReplacement(NamedTuple):
 _WRITERS = LEADING_ROLES | {"user"}
 
 
-def written_texts(fields: Fields) -> Iterator[Text]:
+def written_texts(fields: Fields) -> list[Text]:
     """The texts written by applications and users, except very long ones. Answers and tool results never change."""
-    return (
-        text
-        for text in texts(fields)
-        if (text.role in _WRITERS or text.path[0] == "prompt") and len(text.text) <= LONGEST_TEXT
-    )
+    return [text for text in texts(fields, _WRITERS) if len(text.text) <= LONGEST_TEXT]
 
 
 def text_edits(

@@ -39,13 +39,11 @@ class Unicode:
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - independent of the context
         """See ``Rule``."""
-        edits = [edit for text in written_texts(fields) for edit in _edits(text)]
+        edits = [edit for text in written_texts(fields) if _is_dirty(text.text) for edit in _edits(text)]
         return Detected(edits) if edits else NOTHING
 
 
 def _edits(text: Text) -> Iterator[Edit]:
-    if text.text.isascii() or not _is_dirty(text.text):
-        return
     pieces = list(_pieces(text.text))
     # Code is located in the composed text, where fences may appear that the original does not have.
     canonical = exchanged(text.text, pieces)
@@ -60,7 +58,9 @@ def _edits(text: Text) -> Iterator[Edit]:
 
 
 def _is_dirty(text: str) -> bool:
-    return any(char in text for char in _ZERO_WIDTH) or not unicodedata.is_normalized("NFC", text)
+    return not text.isascii() and (
+        any(char in text for char in _ZERO_WIDTH) or not unicodedata.is_normalized("NFC", text)
+    )
 
 
 def _pieces(text: str) -> Iterator[TextReplacement]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from gateway.canon.code_spans import fenced, touched
-from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
 from gateway.canon.rules.text_replacements import TextReplacement, text_edits, written_texts
 from gateway.canon.texts import LEADING_ROLES, Text, messages
 from gateway.core.canonical import RuleName
@@ -38,15 +38,22 @@ class Whitespace:
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - independent of the context
         """See ``Rule``."""
-        edits = [edit for text in written_texts(fields) for edit in _edits(fields, text)]
+        edits = [
+            edit
+            for text in written_texts(fields)
+            if (ends := _ends(fields, text)) or _is_dirty(text.text)
+            for edit in text_edits(RuleName.WHITESPACE, text, list(_pieces(text, ends)), _SAID.__getitem__)
+        ]
         return Detected(edits) if edits else NOTHING
 
 
-def _edits(fields: Fields, text: Text) -> Iterator[Edit]:
-    characters = text.text
-    ends = text.role in LEADING_ROLES and characters[-1:] in _SPACE and _is_last(fields, text)
-    if ends or "\r" in characters or _DIRTY.search(characters) is not None:
-        yield from text_edits(RuleName.WHITESPACE, text, list(_pieces(text, ends)), _SAID.__getitem__)
+def _is_dirty(characters: str) -> bool:
+    return ("\n" in characters and _DIRTY.search(characters) is not None) or "\r" in characters
+
+
+def _ends(fields: Fields, text: Text) -> bool:
+    """Whether whitespace at the end of the text is removed."""
+    return text.role in LEADING_ROLES and text.text[-1:] in _SPACE and _is_last(fields, text)
 
 
 def _is_last(fields: Fields, text: Text) -> bool:

@@ -6,7 +6,7 @@ turn, and occur anywhere. Digests are valid within one process only. ``Groups`` 
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from sys import getsizeof
 from typing import Generic, Literal, TypeVar
@@ -133,6 +133,10 @@ class Thread:
         """Key of requests whose prompt and reply are the first ``length`` messages."""
         return self._answered[length - 1]
 
+    def turns(self) -> list[int]:
+        """``whole`` and ``answered`` of all lengths but the whole conversation's."""
+        return self._whole[:-1] + self._answered[:-1]
+
     def branch(self, length: int) -> int:
         """Key of later turns of a conversation with the same first ``length`` messages."""
         return self._key("branch", self.chain[length - 1])
@@ -199,6 +203,10 @@ class Postings:
         if held is None:
             return ()
         return tuple(islice(reversed(held), count)) if isinstance(held, dict) else (held,)
+
+    def holds_any(self, keys: Iterable[int]) -> bool:
+        """Whether there is a number under any of the keys."""
+        return not self._held.keys().isdisjoint(keys)
 
     def __contains__(self, key: int) -> bool:
         return key in self._held

@@ -222,6 +222,8 @@ class References:
 
     def _continued(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
         """The earlier turn that this prompt continues."""
+        if not self._postings.holds_any(reading.thread.turns()):
+            return None
         for length in range(len(reading.thread.digests) - 1, 0, -1):
             number = self._turn(kept, reading, length)
             if number is not None:

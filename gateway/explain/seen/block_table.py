@@ -70,27 +70,26 @@ class BlockTable:
             for note, count in runs(self._numbers[notes_at[:depth]])
         ]
 
-    def put(self, chain: Sequence[int] | Hashes, place: int, at: float, since: float = 0.0) -> int:
+    def put(self, chain: Sequence[int] | Hashes, place: int, at: float) -> None:
         """Record that all blocks of a chain were computed, or used, at a place.
 
         Args:
             chain: The blocks.
             place: Number of the place.
             at: Seconds since the table's start.
-            since: An earlier time.
-
-        Returns:
-            Number of blocks from the first on that were recorded already, with this place and at ``since`` or later.
         """
+        if len(chain):
+            hashes = np.asarray(chain, np.uint64)
+            self._write(hashes, *self._find(hashes), _note(at, place))
+
+    def known(self, chain: Sequence[int] | Hashes, place: int, since: float) -> int:
+        """Number of blocks from the first on that were recorded with this place, at ``since`` or later."""
         if not len(chain):
             return 0
-        note = _note(at, place)
-        hashes = np.asarray(chain, np.uint64)
-        notes_at, found = self._find(hashes)
+        notes_at, found = self._find(np.asarray(chain, np.uint64))
         before = self._numbers[notes_at]
-        self._write(hashes, notes_at, found, note)
         is_known = found & (before >= _note(since, 0)) & (before & np.uint64(_PLACES) == np.uint64(place))
-        return len(hashes) if is_known.all() else int(is_known.argmin())
+        return len(chain) if is_known.all() else int(is_known.argmin())
 
     def put_all(self, chains: Iterable[tuple[Hashes, int, float]]) -> None:
         """As ``put``, for many chains at once, reported late: newer records stay.
@@ -169,6 +168,8 @@ def runs(values: NDArray[np.uint64]) -> list[tuple[int, int]]:
     """Each value with the number of times that it follows itself, in order."""
     if not values.size:
         return []
+    if (values == values[0]).all():
+        return [(int(values[0]), values.size)]
     ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), values.size]
     return [(int(values[begin]), end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
 

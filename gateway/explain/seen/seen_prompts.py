@@ -203,12 +203,13 @@ class SeenPrompts:
         hashes = self._hashes.of(record, tokens, reply)
         keys = self._keys(record.where)
         place, where, at = self._numbers(record.where, record.life, record.replica, record.at)
-        since = at // _REPORT_SECONDS * _REPORT_SECONDS
-        known = self._here.put(hashes ^ keys.here, place, at, since)
+        here = hashes ^ keys.here
+        if self._publisher is not None:
+            known = self._here.known(here, place, at // _REPORT_SECONDS * _REPORT_SECONDS)
+            self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
+        self._here.put(here, place, at)
         for key in keys.common:
             self._anywhere.put(hashes ^ key, where, at)
-        if self._publisher is not None:
-            self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
 
     def add_peer_prompts(self, data: bytes, now: float) -> None:
         """Record prompts computed for another gateway.

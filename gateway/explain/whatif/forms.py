@@ -5,13 +5,11 @@ conversation than the gateway, so it does not repeat them. A form without an app
 request. ``SeenForms`` remembers in which forms each block was computed, or would have been.
 """
 
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import orjson
 
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import hinted
@@ -23,6 +21,7 @@ from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
+from gateway.explain.bodies import parsed
 from gateway.explain.seen import PromptHashes, space_name
 from gateway.explain.seen.block_table import BlockTable, Hashes, runs
 
@@ -36,6 +35,9 @@ TOGETHER = len(RULES) + 1
 
 FORMS = TOGETHER + 1
 """Number of possible forms. A rule's form has the rule's number, from 1."""
+
+EVERY_FORM = (1 << FORMS) - 1
+"""Mask of all forms."""
 
 _STRIP = "strip"
 
@@ -174,18 +176,6 @@ class Forms:
 def number_of(rule: RuleName) -> int:
     """Number of a rule's form."""
     return RULES.index(rule) + 1
-
-
-def parsed(body: bytes) -> Mapping[str, Any] | None:
-    """The fields of a body; None if it cannot be parsed."""
-    try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        try:
-            fields = json.loads(body)  # takes NaN and numbers beyond a double, as engines do
-        except (ValueError, RecursionError):
-            return None
-    return fields if isinstance(fields, dict) else None
 
 
 class FormBlocks(NamedTuple):

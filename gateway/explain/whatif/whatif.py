@@ -9,6 +9,7 @@ Also masks edits for display, and drops slots that ``dynamic-suffix`` already fi
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -26,11 +27,12 @@ from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.core.request import Endpoint
+from gateway.explain.bodies import Bodies
 from gateway.explain.masked_text import masked
 from gateway.explain.seen import PromptHashes
 from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
 from gateway.explain.whatif.forms import (
-    FORMS,
+    EVERY_FORM,
     RULES,
     SENT,
     TOGETHER,
@@ -39,7 +41,6 @@ from gateway.explain.whatif.forms import (
     Forms,
     SeenForms,
     number_of,
-    parsed,
 )
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
 
@@ -142,7 +143,6 @@ def _texts_in_front(sent: Fields, path: Path) -> int:
 
 
 _MEMORY_BYTES = 32 * 1024 * 1024
-_EVERY_FORM = (1 << FORMS) - 1
 
 
 class WhatIf:
@@ -153,6 +153,7 @@ class WhatIf:
         hashes: Hashes prompts.
         seen_blocks: Capacity of the table of blocks.
         ttl_seconds: Lifetime of its entries.
+        bodies: Parses bodies.
         load: Loads a tokenizer.
         build: Builds the rules.
     """
@@ -164,10 +165,12 @@ class WhatIf:
         *,
         seen_blocks: int,
         ttl_seconds: float,
+        bodies: Bodies | None = None,
         load: Load = load_encoder,
         build: Callable[[CanonSettings], Rulebook] = rulebook,
     ) -> None:
         self._options = options
+        self._bodies = bodies or Bodies()
         self._build = build
         self._encoders = Encoders(options.models, load)
         self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds)
@@ -190,32 +193,36 @@ class WhatIf:
         modes = record.canonical.modes
         if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
-        sent = parsed(record.body)
+        sent = self._bodies.fields(record.body)
         if sent is None:
             return msgspec.structs.replace(explanation, slot=None)
         forms: list[Form] = []
         encoder = None
-        if any(mode is not RuleMode.OFF for mode in modes):
+        is_on = any(mode is not RuleMode.OFF for mode in modes)
+        if is_on:
             forms = self._forms.of(record, sent, self._counter(record))
             if forms and record.token_source == TokenSource.LOCAL:
                 encoder = self._encoders.of(record, sent)
-        explanation = msgspec.structs.replace(
-            explanation,
-            edits=edits_shown(forms, encoder.encode_text if encoder else None),
-            slot=still_open(explanation.slot, modes, sent, forms),
-        )
+        edits = edits_shown(forms, encoder.encode_text if encoder else None) if forms else ()
         prompts = self._prompts(record, forms, encoder)
         if prompts is None:
-            done = tuple(
+            observed = False
+            outcomes = tuple(
                 RuleOutcome(form.rule, form.mode, len(form.edits), 0, 0)
                 for form in forms
                 if form.mode is RuleMode.APPLY
             )
-            return msgspec.structs.replace(explanation, canonical=done)
-        outcomes = self._outcomes(record, forms, prompts)
-        # If changed requests cannot be encoded, counting only unchanged ones would make every share too small.
-        observed = any(mode is not RuleMode.OFF for mode in modes) and not self._encoders.is_unavailable(record)
-        return msgspec.structs.replace(explanation, canonical=outcomes, observed=observed)
+        else:
+            outcomes = self._outcomes(record, forms, prompts)
+            # If changed requests cannot be encoded, counting only unchanged ones would make every share too small.
+            observed = is_on and not self._encoders.is_unavailable(record)
+        return msgspec.structs.replace(
+            explanation,
+            edits=edits,
+            slot=still_open(explanation.slot, modes, sent, forms),
+            canonical=outcomes,
+            observed=observed,
+        )
 
     def _outcomes(
         self, record: RequestRecord, forms: Sequence[Form], prompts: Mapping[int, FormBlocks]
@@ -225,11 +232,13 @@ class WhatIf:
         for number, prompt in prompts.items():
             if number != SENT:
                 numbers[id(prompt)] = numbers.get(id(prompt), 0) | 1 << number
-        as_sent = self._seen.take(prompts[SENT], record, _EVERY_FORM & ~sum(numbers.values()))
+        as_sent = self._seen.take(prompts[SENT], record, EVERY_FORM & ~sum(numbers.values()))
         found = {
             id(prompt): self._seen.take(prompt, record, numbers[id(prompt)])
             for prompt in {id(prompt): prompt for number, prompt in prompts.items() if number != SENT}.values()
         }
+        if not forms and len(set(as_sent)) == 1:
+            return ()
         edits = {form.number: len(form.edits) for form in forms}
         outcomes: list[RuleOutcome] = []
         for number, rule, mode in _active_rules(record.canonical.modes):
@@ -273,7 +282,8 @@ class WhatIf:
         self._forms = Forms(settings, self._build(settings), self._memory)
 
 
-def _active_rules(modes: Sequence[RuleMode]) -> list[tuple[int, str, RuleMode]]:
+@lru_cache(maxsize=256)
+def _active_rules(modes: tuple[RuleMode, ...]) -> Sequence[tuple[int, str, RuleMode]]:
     """Form number, name and mode of each rule that is on, and of all observed rules together."""
     rules: list[tuple[int, str, RuleMode]] = [
         (number_of(rule), str(rule), mode) for rule, mode in zip(RULES, modes, strict=False) if mode is not RuleMode.OFF

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.core.explanation import CacheEvent, Explanation, RequestRecord
+from gateway.explain.bodies import Bodies
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, Frames, References
@@ -37,6 +38,7 @@ class ExplainParts:
 
     def __init__(self, options: WorkerOptions, now: float) -> None:
         self._options = options
+        self._bodies = Bodies()
         self._hashes = PromptHashes(ChainHasher())
         self._whatif: WhatIf | None = None
         self._notices: list[Notice] = []
@@ -118,7 +120,9 @@ class ExplainParts:
     def _begin(self, options: WorkerOptions) -> None:
         references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)
         publisher = self._publisher if options.publishes_seen else None
-        self._explainer = Explainer(self._hashes, references, self._families, options.seen_blocks, publisher)
+        self._explainer = Explainer(
+            self._hashes, references, self._families, options.seen_blocks, publisher, bodies=self._bodies
+        )
         self._whatif = None
         self._observe_by(options)
 
@@ -139,7 +143,13 @@ class ExplainParts:
         # Imported lazily, because loading takes a moment.
         from gateway.explain.whatif.whatif import WhatIf
 
-        return WhatIf(canon, self._hashes, seen_blocks=options.seen_blocks, ttl_seconds=options.reference_ttl_seconds)
+        return WhatIf(
+            canon,
+            self._hashes,
+            seen_blocks=options.seen_blocks,
+            ttl_seconds=options.reference_ttl_seconds,
+            bodies=self._bodies,
+        )
 
 
 def _bounds(options: WorkerOptions) -> tuple[float, ...]:

@@ -128,12 +128,10 @@ class ExplainWorker:
         except Exception as error:  # noqa: BLE001 - one odd prompt must not cost all others their reasons
             notices = self._notice("explaining", error)
             explanation = _unclassified(record)
-        # Without observation it is unknown whether a rule already finds the slot.
-        untried = msgspec.structs.replace(explanation, slot=None)
         try:
-            explanation = untried if self.is_behind else parts.observe(record, explanation)
+            explanation = _untried(explanation) if self.is_behind else parts.observe(record, explanation)
         except Exception as error:  # noqa: BLE001 - likewise
-            notices, explanation = [*notices, *self._notice("observing", error)], untried
+            notices, explanation = [*notices, *self._notice("observing", error)], _untried(explanation)
         notices = [*notices, *parts.notices()]
         if record.warming:
             return notices
@@ -186,6 +184,11 @@ class ExplainWorker:
         self._noticed[key] = now, 0
         fields = {"step": step, "error": type(error).__name__, "place": place}
         return [Notice("explain_failed", fields | ({"times_since": str(times)} if times else {}))]
+
+
+def _untried(explanation: Explanation) -> Explanation:
+    """Without observation it is unknown whether a rule already finds the slot."""
+    return explanation if explanation.slot is None else msgspec.structs.replace(explanation, slot=None)
 
 
 def _unclassified(record: RequestRecord) -> Explanation:

@@ -15,11 +15,11 @@ def chat(*messages, tools=None, **fields) -> PromptText:
     body = {"model": "m", "messages": listed, **fields}
     if tools is not None:
         body["tools"] = tools
-    return prompt_text("/v1/chat/completions", orjson.dumps(body))
+    return prompt_text("/v1/chat/completions", orjson.loads(orjson.dumps(body)))
 
 
 def completion(prompt, **fields) -> PromptText:
-    return prompt_text("/v1/completions", orjson.dumps({"model": "m", "prompt": prompt, **fields}))
+    return prompt_text("/v1/completions", {"model": "m", "prompt": prompt, **fields})
 
 
 def tool(name, description="Does it.", properties=None, **more) -> dict:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.explain.reference.frame import are_similar
-from gateway.explain.reference.reference_index import Groups
+from gateway.explain.reference.reference_index import Groups, Postings
 
 frames = st.lists(st.integers(0, 14), min_size=1, max_size=10, unique=True).map(lambda each: tuple(sorted(each)))
 
@@ -34,3 +34,14 @@ def test_a_removed_group_is_found_no_more():
     assert 1 not in groups
     assert groups.most_similar((1, 2, 3), is_opening=False) is None
     assert groups.held_bytes == 0
+
+
+@given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
+def test_any_of_several_keys_is_held_if_one_is(held, asked):
+    postings = Postings()
+    for key in held:
+        postings.add(key, 1)
+    assert postings.holds_any(asked) == any(key in postings for key in asked)
+    for key in held:
+        postings.discard(key, 1)
+    assert not postings.holds_any(asked)
