@@ -281,7 +281,8 @@ def _bind(host: str, port: int) -> socket.socket:
 
 @functools.cache
 def _encoder() -> LocalEncoder:
-    return load_local(TOKENIZER)
+    # Without a cache of tokens: the time of a response must not depend on whether a text was sent before.
+    return load_local(TOKENIZER, cache_mib=0)
 
 
 async def serve_engines(
