@@ -5,13 +5,10 @@ from collections import deque
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pieces import asking, event, opening, said, usage
+from pieces import event, opening, said, usage
+from relaying import relaying
 
 from gateway.core.outcome import Ending
-from gateway.proxy import AnswerLimits, ForwardOptions
-from gateway.proxy.request_body import EngineBody
-from gateway.proxy.response import ResponseRelay
-from gateway.turns import Turns
 
 EVENTS = st.sampled_from(
     [
@@ -28,13 +25,12 @@ EVENTS = st.sampled_from(
 
 
 class Client:
-    """A ``Sink`` and the exchange: congested after each of some writes, until it reads."""
+    """A ``Sink`` that is congested after some writes, until it reads."""
 
     gone = interrupted = False
 
     def __init__(self, congested_after):
         self.congested = False
-        self.paused = False
         self.got = b""
         self._congested_after = congested_after
         self._writes = 0
@@ -57,37 +53,16 @@ class Client:
         for callback in callbacks:
             callback()
 
-    def pause(self):
-        self.paused = True
-
-    def resume(self):
-        self.paused = False
-
-    def close(self):
-        pass
-
-
-class Events:
-    def on_first_byte(self):
-        pass
-
-    def on_response_started(self):
-        pass
-
 
 async def passed_on(parts, congested_after, *, wanted):
     """What the client gets of a stream that arrives in these parts, and the outcome."""
     client = Client(congested_after)
-    request = asking(stream_options={"include_usage": wanted})
-    options = ForwardOptions(EngineBody(Turns()), None, (), None, deadline=1e9, retry_after_seconds=1)
-    relay = ResponseRelay(request, client, options, Events(), AnswerLimits(60, 60, 10**6))
-    relay.exchange = client
-    relay.response_begun(200, [(b"content-type", b"text/event-stream")])
+    relay = relaying(client, stream_options={"include_usage": wanted})
     waiting = deque(parts)
     for _ in range(10_000):
         if client.congested:
             client.read()
-        elif client.paused:
+        elif relay.exchange.paused:
             await asyncio.sleep(0)
         elif waiting:
             relay.body_received(waiting.popleft())

@@ -4,14 +4,11 @@ import asyncio
 
 import pytest
 from fleets import NOW, replica
-from pieces import asking, opening, said
+from pieces import opening, said
+from relaying import relaying
 
 from gateway.core.outcome import Ending
 from gateway.fleet.failures import failure_stage, record_outcome
-from gateway.proxy import AnswerLimits, ForwardOptions
-from gateway.proxy.request_body import EngineBody
-from gateway.proxy.response import ResponseRelay
-from gateway.turns import Turns
 
 
 class Reader:
@@ -42,37 +39,6 @@ class Reader:
         self.pieces += pieces
         callback, self._callback = self._callback, None
         callback()
-
-
-class Exchange:
-    paused = False
-
-    def pause(self):
-        self.paused = True
-
-    def resume(self):
-        self.paused = False
-
-    def close(self):
-        pass
-
-
-class NoEvents:
-    def on_first_byte(self):
-        pass
-
-    def on_response_started(self):
-        pass
-
-
-def relaying(reader, chunk_timeout_seconds=60.0):
-    """A stream whose head has come."""
-    options = ForwardOptions(EngineBody(Turns()), None, (), None, deadline=1e9, retry_after_seconds=1)
-    limits = AnswerLimits(60, chunk_timeout_seconds, max_answer_bytes=1000)
-    relay = ResponseRelay(asking(), reader, options, NoEvents(), limits)
-    relay.exchange = Exchange()
-    relay.response_begun(200, [(b"content-type", b"text/event-stream")])
-    return relay
 
 
 async def timed_out(pieces):
