@@ -87,7 +87,7 @@ def _of_gateway(names: str) -> list[str]:
 
 CANON = _in("tests", "canon tokenize golden")
 EXPLAIN = _in("tests", "explain stats spaces")
-PURE = _in("tests", "admission config docs engines fleet index proxy routing telemetry")
+PURE = _in("tests", "admission config docs engines evaluation fleet index proxy routing telemetry")
 SCENARIOS = _in("tests", "scenarios demo observability")
 BROWSER = ["tests/browser"]
 SERVERS = _in("tests", "admin cluster discovery http_client server tracing warmup")
