@@ -110,6 +110,7 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
                     "/admin/api/replicas",
                     "/admin/api/prefixes?model=&limit=",
                     "/admin/api/experiment?model=",
+                    "/admin/api/report?month=&tenant=&gateways=",
                     "/admin/api/spaces?model=&tenant=&state=&limit=",
                     "/admin/api/warm",
                     "/admin/api/config",

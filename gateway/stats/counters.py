@@ -18,6 +18,9 @@ from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.time_buckets import COUNTS, Resolution, TimeBuckets, covering_buckets
 from gateway.stats.totals import Totals, add_to
 
+HOURS = 2
+"""Index in ``COUNTS`` of the ring of hours."""
+
 _MAX_KEYS = 1000
 """Maximum number of keys in one sum. More occur only if clients keep changing their names."""
 
@@ -84,6 +87,16 @@ class Counters:
             self._add_present()
             self._present_start = start
         _add_row(self._present, key, row)
+
+    def hours(self) -> Iterator[tuple[int, Mapping[StatsKey, Row]]]:
+        """Start and rows of every hour that is kept."""
+        self._add_present()
+        yield from self._rings[HOURS].rows()
+
+    def restore(self, key: StatsKey, start: int, row: Row) -> None:
+        """Add the row of a whole hour of an earlier process; windows of a day and less do not include it."""
+        for ring in self._rings[HOURS:]:
+            ring.add(key, start, row)
 
     def step(self, selection: Selection) -> int:
         """Seconds per bucket of the selection's window."""
@@ -228,6 +241,13 @@ class _CountRing:
                 self._pack()
             self._open.append(bucket)
         bucket.add(key, row)
+
+    def rows(self) -> Iterator[tuple[int, Mapping[StatsKey, Row]]]:
+        for start, bucket in self.ring.started():
+            rows = bucket.frame.rows() if bucket.frame is not None else {}
+            for key, row in bucket.rows.items():
+                add_to(rows.setdefault(key, {}), row)
+            yield start, rows
 
     def _pack(self) -> None:
         for bucket in self._open:

@@ -7,7 +7,7 @@ import numpy as np
 
 from gateway.core.experiment_group import ExperimentGroup, ExperimentSample
 from gateway.stats.cluster_bootstrap import LEVEL, Draws, Floats, Interval, interval
-from gateway.stats.label_limiter import ComputePrice
+from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import read_names
 
 MIN_SESSIONS = 20

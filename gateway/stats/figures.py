@@ -20,7 +20,8 @@ from gateway.stats.columns import (
     percentiles,
 )
 from gateway.stats.counters import Counters, SelectionTotals
-from gateway.stats.label_limiter import OTHER, ComputePrice, StatsKey
+from gateway.stats.label_limiter import OTHER, StatsKey
+from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.totals import Totals
 

@@ -21,7 +21,7 @@ _WAITING = "queue"
 _UNPLACED = "none"
 _RELOAD_RESULTS = ("taken", "refused")
 _RESUMED = ("whole", "broken")
-_BACKENDS = ("audit", "spaces_file")
+_BACKENDS = ("audit", "spaces_file", "history")
 _PARITY_RESULTS = ("equal", "different")
 _DIRECTIONS = ("over", "under")
 
@@ -185,7 +185,7 @@ class MetricsObserver:
                 metric.remove("replica", replica)
 
     def on_state_error(self, backend: str) -> None:
-        """Count a failure to write or read state (``audit``, ``spaces_file``). Thread-safe."""
+        """Count a failure to write or read state (``audit``, ``spaces_file``, ``history``). Thread-safe."""
         self._catalog.state_errors.inc(backend)
 
     def on_peers(self, peers: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gateway.core.experiment_group import ExperimentGroup, ExperimentSample
 from gateway.stats.cluster_bootstrap import Draws, interval
 from gateway.stats.experiment_results import MIN_SESSIONS, ExperimentResults
-from gateway.stats.label_limiter import ComputePrice
+from gateway.stats.prices import ComputePrice
 
 SETTINGS = {"cold_share": 0.2, "by": "session", "held_out": "round_robin", "since": 0.0}
 PRICE = ComputePrice(3.6, "USD")

@@ -16,6 +16,8 @@ from gateway.core.canonical import RuleMode
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.reasons import Reason
+from gateway.stats.markers import Marker
+from gateway.stats.prices import TokenPrices
 
 
 class ModelOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -63,6 +65,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
         publishes_seen: Whether computed prompts are reported to other gateways.
         experiment: ``ExperimentSettings``, to be shown with the results, and ``since``, when they were applied (Unix
             seconds); None without an experiment.
+        token_prices: As ``ComputePrice.tokens``.
     """
 
     max_waiting_bytes: int
@@ -77,6 +80,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     canon: CanonOptions | None = None
     publishes_seen: bool = False
     experiment: Mapping[str, float | str] | None = None
+    token_prices: Mapping[str, TokenPrices] = {}
 
 
 class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -94,6 +98,7 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
         prompt_tokens: Their prompt tokens.
         hits: Their hit tokens.
         prefill_seconds: Prefill seconds of their prompts without any hit.
+        completion_tokens: Their generated tokens.
     """
 
     model: str
@@ -107,6 +112,7 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prompt_tokens: int
     hits: int
     prefill_seconds: float
+    completion_tokens: int = 0
 
     @staticmethod
     def of(record: RequestRecord) -> "SkippedTotals":
@@ -128,7 +134,18 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
             prompt_tokens,
             min(max(hits, 0), prompt_tokens),
             prompt_tokens * record.prefill_seconds_per_token,
+            record.completion_tokens or 0,
         )
+
+
+class StoredHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """To the worker: the history of an earlier one, as the question ``history`` was answered.
+
+    Attributes:
+        data: The answer.
+    """
+
+    data: bytes
 
 
 class PeerPrompts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -206,16 +223,18 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: Mapping[str, str]
 
 
-Work = RequestRecord | CacheEvent | ExperimentSample | SkippedTotals | PeerPrompts
-ToWorker = WorkerOptions | Work | Question
+Work = RequestRecord | CacheEvent | ExperimentSample | Marker | SkippedTotals | PeerPrompts
+ToWorker = WorkerOptions | StoredHistory | Work | Question
 FromWorker = Ready | WorkReport | QuestionAnswer | Notice
 Message = ToWorker | FromWorker
 
 _TYPES: tuple[type, ...] = (
     WorkerOptions,
+    StoredHistory,
     RequestRecord,
     CacheEvent,
     ExperimentSample,
+    Marker,
     SkippedTotals,
     PeerPrompts,
     Question,

@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, Explanation, RequestRecord
+from gateway.core.explanation import CacheEvent, CacheHistory, Explanation, RequestRecord
 from gateway.explain.bodies import Bodies
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
@@ -17,6 +17,7 @@ from gateway.explain.seen import PromptHashes, SeenPublisher
 from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, SkippedTotals, WorkerOptions
 from gateway.stats import ComputePrice, Stats, StatsLimits
 from gateway.stats.experiment_results import ExperimentResults
+from gateway.stats.markers import Marker, MarkerKind
 from gateway.tokenize.block_hashes import ChainHasher
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ _FRAMES_BYTES = 16 * 1024 * 1024
 """Cache of frames and their segments."""
 
 _NAME_BYTES = 8
+
+_MARKED = {
+    "template_changed": (MarkerKind.TEMPLATE_CHANGED, "another chat template or tokenizer"),
+    "model_update": (MarkerKind.MODEL_CHANGED, "another model, context limit or engine release"),
+    "manual": (MarkerKind.RESET, "prefix spaces reset by an operator"),
+}
+"""Causes of the end of a prefix space that are shown in the trend."""
 
 _REQUEST_BYTES = 12 * 1024
 """Maximum memory of a journal entry, with many candidates; most take a quarter of it."""
@@ -88,6 +96,9 @@ class ExplainParts:
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event."""
         self._explainer.record_event(event)
+        if event.what is CacheHistory.LIFE_ENDED and event.cause in _MARKED:
+            kind, text = _MARKED[event.cause]
+            self._journal.add_marker(Marker(event.at, kind, text))
 
     def add_peer_prompts(self, prompts: PeerPrompts) -> None:
         """Record prompts computed for another gateway."""
@@ -106,6 +117,14 @@ class ExplainParts:
         """Add a request of the experiment."""
         self._experiment.add(sample, gpus)
 
+    def add_marker(self, marker: Marker) -> None:
+        """Add a marker to the trend."""
+        self._journal.add_marker(marker)
+
+    def restore(self, data: bytes) -> None:
+        """As ``Stats.restore``."""
+        self._journal.restore(data)
+
     def add_skipped(self, skipped: SkippedTotals, gpus: float) -> None:
         """Add the sums of requests without an explanation to the journal."""
         self._journal.add_skipped(
@@ -120,6 +139,7 @@ class ExplainParts:
             hits_confirmed=skipped.hits_confirmed,
             prefill_seconds=skipped.prefill_seconds,
             gpus=gpus,
+            completion_tokens=skipped.completion_tokens,
         )
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
@@ -176,4 +196,4 @@ def _limits(options: WorkerOptions) -> StatsLimits:
 
 
 def _price(options: WorkerOptions) -> ComputePrice:
-    return ComputePrice(options.gpu_hour_price, options.currency)
+    return ComputePrice(options.gpu_hour_price, options.currency, options.token_prices)
