@@ -37,9 +37,10 @@ from gateway.tokenize.template_proof import prints_messages_alone
 
 BUILTIN = Path(__file__).parent / "builtin"
 
-_SEGMENT_BYTES_PER_MIB = 3 * 2**18
-_MESSAGE_BYTES_PER_MIB = 2**18
-"""Parts of the memory for tokens: fastokens keeps those of text between added tokens, the gateway those of messages."""
+_SEGMENT_BYTES_PER_MIB = 2**19
+_MESSAGE_BYTES_PER_MIB = 2**19
+"""Parts of the memory for tokens: fastokens keeps text between added tokens and its tokens, the gateway only those of
+messages."""
 
 # The split pattern of OpenAI's cl100k_base, which models that ship a bare file of ranks (Qwen's first generation,
 # for one) were trained with. Source: tiktoken_ext/openai_public.py.
@@ -63,7 +64,7 @@ def load_local(
     chat_template: str | None = None,
     template_arguments: Mapping[str, Any] | None = None,
     content_format: ContentFormat | None = None,
-    cache_mib: int = 64,
+    cache_mib: int = 32,
 ) -> LocalEncoder:
     """Load a tokenizer and its chat template.
 
