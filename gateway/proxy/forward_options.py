@@ -1,8 +1,9 @@
 """What an attempt sends, its limits, and who gets what happens during it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from gateway.proxy.request_body import EngineBody
 
@@ -19,8 +20,7 @@ class AttemptEvents(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardOptions:
+class ForwardOptions(msgspec.Struct, frozen=True):
     """What one attempt sends, how long it may take, and what is added to its answer.
 
     Attributes:
@@ -42,8 +42,7 @@ class ForwardOptions:
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerLimits:
+class AnswerLimits(msgspec.Struct, frozen=True):
     """Limits of every answer.
 
     Attributes:
