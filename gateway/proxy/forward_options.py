@@ -15,6 +15,10 @@ class AttemptEvents(Protocol):
         """The first byte of a stream has come: the prompt is computed."""
         ...
 
+    def prefill_done(self) -> None:
+        """The estimated end of the prefill has come: the prompt should be computed by now."""
+        ...
+
     def on_response_started(self) -> None:
         """The client is about to get the first event of a stream, or the first part of a large body."""
         ...
@@ -30,6 +34,7 @@ class ForwardOptions(msgspec.Struct, frozen=True):
         trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
         deadline: When the request times out, in the running loop's time (monotonic seconds).
         retry_after_seconds: Added to an answer of 429 without ``retry-after``.
+        prefill_seconds: Estimated time until the prompt is computed; None: the first byte will show it.
         begun: Whether the client has the beginning of the stream already, from another replica.
     """
 
@@ -39,6 +44,7 @@ class ForwardOptions(msgspec.Struct, frozen=True):
     trace_headers: Sequence[tuple[bytes, bytes]] | None
     deadline: float
     retry_after_seconds: int
+    prefill_seconds: float | None = None
     begun: bool = False
 
 
