@@ -98,7 +98,7 @@ def leading(request: ChatRequest) -> list[Passage]:
     for position, message in enumerate(request.fields["messages"]):
         if message["role"] == "user":
             break
-        found += (part for part in _content(message, position, searched=True) if isinstance(part, Passage))
+        found += [part for part in _content(message, position, searched=True) if isinstance(part, Passage)]
     return found
 
 
