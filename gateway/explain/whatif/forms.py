@@ -22,7 +22,7 @@ from gateway.core.ids import ModelId, RequestId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.explain.bodies import parsed
-from gateway.explain.seen import PromptHashes, space_name
+from gateway.explain.seen import PromptHashes
 from gateway.explain.seen.block_table import BlockTable, Hashes, runs
 
 RULES = tuple(RuleName)
@@ -38,6 +38,8 @@ FORMS = TOGETHER + 1
 
 EVERY_FORM = (1 << FORMS) - 1
 """Mask of all forms."""
+
+_IN_EVERY_FORM = np.uint64(EVERY_FORM)
 
 _STRIP = "strip"
 
@@ -219,7 +221,7 @@ class SeenForms:
         """
         where = record.where
         # The epoch separates a space from itself before a reset.
-        key = np.uint64(self._hashes.root(ModelId(where.model), record.life, space_name(where)))
+        key = np.uint64(self._hashes.space_root(where, record.life))
         replies = [reply.ids for reply in record.replies if reply.ids] or [b""]
         computed = [self._hashes.of(record, ids, reply) ^ key for reply in replies]
         reusable = max(len(ids) // TOKEN_BYTES - 1, 0) // record.block_size
@@ -243,6 +245,8 @@ class SeenForms:
             self._table.mark(computed, forms, at, since)
         if not before.size:
             return [0] * FORMS
+        if (before == _IN_EVERY_FORM).all():
+            return [before.size * record.block_size] * FORMS
         tokens = [0] * FORMS
         for marks, count in runs(np.bitwise_and.accumulate(before)):
             for number in range(FORMS):
