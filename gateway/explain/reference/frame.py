@@ -48,7 +48,7 @@ class Frames:
     def of(self, text: PromptText) -> "Frame":
         """The frame of a prompt."""
         messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
-        key = (tuple((each.role, each.text) for each in messages), tuple(tool.name for tool in text.tools))
+        key = messages, tuple([tool.name for tool in text.tools])
         if not any(key):
             return Frame(text, self._wording)
         frame = self._frames.get(key)
