@@ -5,7 +5,7 @@ conversation than the gateway, so it does not repeat them. A form without an app
 request. ``SeenForms`` remembers in which forms each block was computed, or would have been.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from gateway.canon.hints import hinted
 from gateway.canon.rule import Edit, Fields, RuleContext
 from gateway.canon.rulebook import Canonical, Rulebook
 from gateway.config.canon_settings import CanonSettings
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
 from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
@@ -42,6 +43,7 @@ EVERY_FORM = (1 << FORMS) - 1
 _IN_EVERY_FORM = np.uint64(EVERY_FORM)
 
 _STRIP = "strip"
+_UNCHANGED_KEPT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,24 @@ class Forms:
         self._settings = settings
         self._rulebook = rulebook
         self._memory = memory
+        self._is_constant = True
+        self._unchanged: BoundedCache[tuple[Hashable, ...], bool] = BoundedCache(_UNCHANGED_KEPT)
         self._strips = _STRIP in (settings.prompt_cache_key, settings.cache_control, settings.billing_header)
+
+    def are_none(self, record: RequestRecord, body: bytes, has_counter: bool) -> bool:
+        """Whether it is known that no rule changes a request, from an earlier one with the same body.
+
+        Args:
+            record: The request.
+            body: Digest of its body as sent.
+            has_counter: Whether a tokenizer is available.
+        """
+        return not record.canonical.asked and _unchanged_key(record, body, has_counter) in self._unchanged
+
+    def note_none(self, record: RequestRecord, body: bytes, has_counter: bool) -> None:
+        """Remember that ``of`` has found no forms of a request, if it would not find any at another time either."""
+        if self._is_constant and not record.canonical.asked:
+            self._unchanged.put(_unchanged_key(record, body, has_counter), True)
 
     def of(self, record: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
         """The forms that differ from the request as sent.
@@ -86,6 +105,7 @@ class Forms:
             sent: Its body as sent.
             count_tokens: Counts the tokens of a text; None if no tokenizer is available.
         """
+        self._is_constant = True
         given = self._given(record, count_tokens)
         modes = record.canonical.modes
         applied = frozenset(rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.APPLY)
@@ -151,6 +171,7 @@ class Forms:
         found = self._rulebook.canonical(fields, names, given)
         if not found.edits:
             self._remember(found, given)
+        self._is_constant = not (found.edits or found.is_of_now or found.remember)
         return bool(found.edits)
 
     def _canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
@@ -173,6 +194,11 @@ class Forms:
             count_tokens=count_tokens,
             context_limit=record.where.context_limit,
         )
+
+
+def _unchanged_key(record: RequestRecord, body: bytes, has_counter: bool) -> tuple[Hashable, ...]:
+    """What the result of rules depends on, if they change nothing."""
+    return body, record.endpoint, record.canonical.modes, record.where.context_limit, has_counter
 
 
 def number_of(rule: RuleName) -> int:
