@@ -93,6 +93,9 @@ class Explainer:
         self._forget_texts(record.at)
         kept = _kept(record, self._bodies.text(record.endpoint, record.body) or _NO_TEXT)
         found = self._references.find(kept, record.at)
+        if found is not None and found.reference.ids == kept.ids:
+            # A prompt that is sent again is held once.
+            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
         held = max((holder.held_tokens for holder in record.holders), default=0)
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
