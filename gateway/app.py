@@ -31,6 +31,7 @@ from gateway.core.ports import Observer
 from gateway.core.ports.observers import AuditEvent
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
+from gateway.experiment import Experiment, ExperimentObserver
 from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
@@ -209,10 +210,11 @@ class Gateway:
             threads=self._models.threads,
         )
         observers: list[Observer] = [counts, self._feeds, self._audit]
-        observers += [SpaceTotalsObserver(self._spaces), self._predictions]
+        observers += [SpaceTotalsObserver(self._spaces), self._predictions, ExperimentObserver(self._explain)]
         if settings.log.requests:
             observers.append(RequestLog())
         observers = [AllObservers(observers)]
+        self._experiment = Experiment(settings.experiment)
         flow = self._build_flow(observers)
         self._warmer = Warmer(
             flow,
@@ -294,6 +296,7 @@ class Gateway:
         self._canon.configure(settings.canon, canon_modes(settings))
         self._cluster.configure(settings)
         self._spaces.configure(space_rules(settings), time.time())
+        self._experiment.configure(settings.experiment)
         await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
         await self._models.reload(
@@ -404,6 +407,7 @@ class Gateway:
                 gone_after_seconds=relay.gone_after_seconds,
             ),
             turns=self._turns,
+            experiment=self._experiment,
         )
 
     def _owners(self, tenant: str) -> list[str]:

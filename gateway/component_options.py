@@ -1,6 +1,7 @@
 """Derives the options of components from the settings: prefix spaces, audit log, explain worker and others."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -86,6 +87,7 @@ def explain_front(
         observer,
         gpus,
         canon,
+        _experiment_options(settings),
         command=COMMAND,
         socket_path=at,
         listen_fd=listen_fd,
@@ -96,11 +98,18 @@ def explain_front(
 
 async def configure_explain(front: ExplainClient, settings: Settings) -> None:
     """Apply changed settings to the explain worker."""
-    await front.configure(settings.explain, _gpus(settings), _canon_options(settings))
+    await front.configure(settings.explain, _gpus(settings), _canon_options(settings), _experiment_options(settings))
 
 
 def _gpus(settings: Settings) -> dict[str, float]:
     return {model.id: model.gpus_per_replica for model in settings.models}
+
+
+def _experiment_options(settings: Settings) -> dict[str, float | str] | None:
+    """Settings of the experiment, and when they were applied: samples of requests before that are left out."""
+    if not settings.experiment.cold_share:
+        return None
+    return settings.experiment.model_dump() | {"since": time.time()}
 
 
 def _canon_options(settings: Settings) -> CanonOptions:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -47,6 +47,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
+from gateway.experiment import Experiment, random_salt
 from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
@@ -115,6 +116,7 @@ class Flow:
         explains: Explains,
         limits: FlowLimits,
         turns: Turns,
+        experiment: Experiment,
     ) -> None:
         self._models = models
         self._hasher = hasher
@@ -131,6 +133,8 @@ class Flow:
         self._explains = explains
         self._limits = limits
         self._turns = turns
+        self._experiment = experiment
+        self._taking_turns = chooser.with_policy("round_robin")
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None = None) -> None:
         """Answer one request.
@@ -174,6 +178,7 @@ class Flow:
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
         """Count the request for the retry budget, and set its deadline."""
         self._attempts.begin(request.received_at)
+        request = self._experiment.assigned(request)
         encoded = Encoded(request, request, self._models[request.model], client_family(request.headers))
         timeout = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
         return RequestContext(
@@ -184,6 +189,8 @@ class Flow:
         """Find the request's prefix space."""
         encoded, request = context.encoded, context.encoded.asked
         space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
+        if request.assignment is not None and request.assignment.salted:
+            space = replace(space, salt=random_salt())
         context.encoded = msgspec.structs.replace(encoded, space=space)
 
     async def _prepare(self, context: RequestContext) -> Placed:
@@ -324,7 +331,9 @@ class Flow:
         holdings = self._holdings(context, targets, sizes, now)
         excluded = self._excluded(context, targets, now)
         loads = [replica.load(target.rank, now) for target, replica in targets.items()]
-        decision = self._chooser.choose(
+        assignment = encoded.asked.assignment
+        chooser = self._chooser if assignment is None or not assignment.is_held_out else self._taking_turns
+        decision = chooser.choose(
             [_with_ahead(load, ahead) for load in loads] if ahead else loads,
             holdings,
             encoded.tokens,

@@ -368,6 +368,8 @@ def _own_headers(context: RequestContext, decision: Decision) -> list[tuple[byte
         (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
         *context.grant.headers(time.monotonic()),
     ]
+    if encoded.asked.assignment is not None:
+        headers.append((b"x-gateway-group", encoded.asked.assignment.group.encode()))
     if encoded.rules:
         headers.append((b"x-gateway-canonical", ",".join(encoded.rules).encode()))
     if encoded.cut_messages:

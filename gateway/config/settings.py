@@ -24,6 +24,7 @@ from pydantic_core import InitErrorDetails
 from gateway.config.canon_settings import CanonSettings, canon_mistakes
 from gateway.config.config_file import read_config
 from gateway.config.discovery_settings import ZONE, DiscoverSettings
+from gateway.config.experiment_settings import ExperimentSettings
 from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.config.replica_settings import ReplicaSettings, address_of
@@ -151,6 +152,9 @@ class Settings(BaseModel):
     explain: ExplainSettings = ExplainSettings()
     """Why prompt tokens were computed again."""
 
+    experiment: ExperimentSettings = ExperimentSettings()
+    """A share of the traffic that is served without the gateway's help, to compare with."""
+
     audit: AuditSettings = AuditSettings()
     """The audit log."""
 
@@ -255,6 +259,11 @@ class Settings(BaseModel):
                 ("spaces", "secret"),
                 "required, because what is kept in Redis is encrypted with it (make one with `openssl rand -hex 32`,"
                 " the same for all gateways)",
+            )
+        if self.experiment.cold_share and not self.explain.enabled:
+            yield (
+                ("experiment", "cold_share"),
+                "needs explain.enabled: true, because the process that explains compares the groups",
             )
 
     def _regions(self) -> set[str] | None:

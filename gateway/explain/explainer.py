@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,
     CacheEvent,
@@ -101,7 +102,8 @@ class Explainer:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
         explanation = _explained(record, kept, seen, found)
-        self._remember(record, kept)
+        if record.held_out is not HeldOut.SALTED:
+            self._remember(record, kept)
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
         previous = found.reference.request_id if found and found.same_conversation else None
         slot = self._turns.take(record.request_id, previous, slot)
@@ -182,15 +184,16 @@ def _begun(record: RequestRecord, seen_tokens: int) -> Ladder:
     ladder = Ladder(record.prompt_tokens, reported)
     chosen = round(record.predicted_tokens * scale)
     best = max(record.holders, key=_by_worth, default=None)
-    if record.bypasses_cache or record.is_blind:
+    if record.held_out is HeldOut.SALTED:
+        ladder.climb(max(chosen, seen_tokens), Reason.HELD_OUT)
+    elif record.bypasses_cache or record.is_blind:
         # Cached blocks could not be used, or the index could not be searched.
         chosen = max(chosen, seen_tokens, round(best.held_tokens * scale) if best else 0)
         ladder.climb(chosen, Reason.CACHE_BYPASSED if record.bypasses_cache else Reason.INDEX_BLIND)
     else:
         ladder.climb(chosen, Reason.STALE_INDEX)
-    ladder.climb(
-        round(best.held_tokens * scale) if best else 0, _EXCLUDED[best.barred] if best else Reason.LOAD_BALANCED
-    )
+    reason = Reason.HELD_OUT if record.held_out else _EXCLUDED[best.barred] if best else Reason.LOAD_BALANCED
+    ladder.climb(round(best.held_tokens * scale) if best else 0, reason)
     return ladder
 
 

@@ -83,6 +83,11 @@ def first_tokens(cell: Totals) -> dict[str, object]:
     return {"cold": _spread(cell.cold), "warm": _spread(cell.warm)}
 
 
+def total_latencies(cell: Totals) -> dict[str, object]:
+    """Times from arrival to the end of the answer of cold and warm requests, where the answer is complete."""
+    return {"cold": _spread(cell.cold_total), "warm": _spread(cell.warm_total)}
+
+
 def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
     """What hits saved, what misses cost, and which part of that is avoidable, by remedy."""
     missed = cell.missed

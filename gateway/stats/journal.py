@@ -249,6 +249,7 @@ def summary_shown(
         "ladder": figures.ladder(total),
         "reasons": figures.reasons(total, price),
         "ttft": figures.first_tokens(total),
+        "total_latency": figures.total_latencies(total),
         **figures.value(total, price),
         **{f"by_{part}": figures.grouped(sums.by(part), part, price) for part in PARTS},
         "turns": figures.turns(total),

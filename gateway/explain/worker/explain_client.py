@@ -18,6 +18,7 @@ import structlog
 
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
@@ -40,6 +41,8 @@ from gateway.explain.worker.send_buffer import GoneReplicas, SendBuffer, SentMes
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
 _GATHER_SECONDS = 0.005
 _GATHER_BYTES = 64 * 1024
+_SAMPLE_BYTES = 400
+"""Size of an experiment's sample in the send buffer."""
 _MIB = 1024 * 1024
 _log = structlog.get_logger("gateway.explain.worker")
 
@@ -52,6 +55,7 @@ class ExplainClient:
         observer: Receives the counts.
         gpus: GPUs per replica, by model; 1 by default.
         canon: Rules to observe; None observes none.
+        experiment: As in ``WorkerOptions``.
         command: Command of the worker; the descriptor number of the connection is appended.
         socket_path: Socket of a worker shared by several gateways and started by another process; then none is started.
         listen_fd: Descriptor of a listening socket, to start a worker that other gateways can connect to.
@@ -72,6 +76,7 @@ class ExplainClient:
         observer: ExplainObserver,
         gpus: Mapping[str, float],
         canon: CanonOptions | None = None,
+        experiment: Mapping[str, float | str] | None = None,
         *,
         command: Sequence[str] = COMMAND,
         socket_path: Path | None = None,
@@ -81,7 +86,7 @@ class ExplainClient:
         timeouts: ExplainTimeouts = ExplainTimeouts(),  # noqa: B008 - frozen
     ) -> None:
         self._enabled = settings.enabled
-        self._options = _worker_options(settings, gpus, canon, publishes_seen=publishes_seen)
+        self._options = _worker_options(settings, gpus, canon, experiment, publishes_seen=publishes_seen)
         self._observer = observer
         self._drain_seconds = timeouts.drain_seconds
         self._supervisor = ExplainSupervisor(command if socket_path is None else socket_path, timeouts, self, listen_fd)
@@ -111,11 +116,15 @@ class ExplainClient:
         self._give_up()
 
     async def configure(
-        self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None = None
+        self,
+        settings: ExplainSettings,
+        gpus: Mapping[str, float],
+        canon: CanonOptions | None = None,
+        experiment: Mapping[str, float | str] | None = None,
     ) -> None:
         """Apply other settings. The process keeps its state, unless explanations are turned on or off."""
         before = self._options
-        self._options = _worker_options(settings, gpus, canon, publishes_seen=before.publishes_seen)
+        self._options = _worker_options(settings, gpus, canon, experiment, publishes_seen=before.publishes_seen)
         self._send_buffer.max_bytes = self._options.max_waiting_bytes
         if settings.enabled != self._enabled:
             self._enabled = settings.enabled
@@ -146,6 +155,12 @@ class ExplainClient:
             self._take(record)
         except Exception as error:  # noqa: BLE001 - must never fail a request
             _log.error("explain_failed", step="handing over", error=type(error).__name__)
+
+    def record_sample(self, sample: ExperimentSample) -> None:
+        """See ``Explains``. Dropped while the worker cannot keep up: both groups lose the same share."""
+        if self._enabled and self._is_running and self._send_buffer.is_roomy:
+            self._send_buffer.add(sample, _SAMPLE_BYTES)
+            self._flush_later()
 
     def record_event(self, event: CacheEvent) -> None:
         """See ``Explains``."""
@@ -320,7 +335,12 @@ class ExplainClient:
 
 
 def _worker_options(
-    settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None, *, publishes_seen: bool
+    settings: ExplainSettings,
+    gpus: Mapping[str, float],
+    canon: CanonOptions | None,
+    experiment: Mapping[str, float | str] | None,
+    *,
+    publishes_seen: bool,
 ) -> WorkerOptions:
     return WorkerOptions(
         max_waiting_bytes=settings.max_waiting_mib * _MIB,
@@ -334,6 +354,7 @@ def _worker_options(
         gpus=dict(gpus),
         canon=canon,
         publishes_seen=publishes_seen,
+        experiment=experiment,
     )
 
 

@@ -8,11 +8,12 @@ Messages about requests are *work*: they are handled in order, and ``WorkReport`
 
 from collections.abc import Iterator, Mapping
 from struct import Struct
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from gateway.core.canonical import RuleMode
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.reasons import Reason
 
@@ -60,6 +61,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
         gpus: GPUs per replica, by model; 1 by default.
         canon: Rules to observe; None observes none.
         publishes_seen: Whether computed prompts are reported to other gateways.
+        experiment: ``ExperimentSettings``, to be shown with the results, and ``since``, when they were applied (Unix
+            seconds); None without an experiment.
     """
 
     max_waiting_bytes: int
@@ -73,6 +76,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gpus: Mapping[str, float]
     canon: CanonOptions | None = None
     publishes_seen: bool = False
+    experiment: Mapping[str, float | str] | None = None
 
 
 class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -202,7 +206,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: Mapping[str, str]
 
 
-Work = RequestRecord | CacheEvent | SkippedTotals | PeerPrompts
+Work = RequestRecord | CacheEvent | ExperimentSample | SkippedTotals | PeerPrompts
 ToWorker = WorkerOptions | Work | Question
 FromWorker = Ready | WorkReport | QuestionAnswer | Notice
 Message = ToWorker | FromWorker
@@ -211,6 +215,7 @@ _TYPES: tuple[type, ...] = (
     WorkerOptions,
     RequestRecord,
     CacheEvent,
+    ExperimentSample,
     SkippedTotals,
     PeerPrompts,
     Question,
@@ -220,7 +225,7 @@ _TYPES: tuple[type, ...] = (
     Notice,
 )
 _KINDS = {type_: kind for kind, type_ in enumerate(_TYPES)}
-_WORK_KINDS = frozenset(_KINDS[type_] for type_ in (RequestRecord, CacheEvent, SkippedTotals, PeerPrompts))
+_WORK_KINDS = frozenset(_KINDS[type_] for type_ in get_args(Work))
 _QUESTION_KIND = _KINDS[Question]
 _HEADER = Struct("<IB")
 _PLACE = bytes(_HEADER.size)

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+import orjson
 
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, Explanation, RequestRecord
 from gateway.explain.bodies import Bodies
 from gateway.explain.diff import find_difference
@@ -14,6 +16,7 @@ from gateway.explain.reference import Families, Frames, References
 from gateway.explain.seen import PromptHashes, SeenPublisher
 from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, SkippedTotals, WorkerOptions
 from gateway.stats import ComputePrice, Stats, StatsLimits
+from gateway.stats.experiment_results import ExperimentResults
 from gateway.tokenize.block_hashes import ChainHasher
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ class ExplainParts:
         self._families = Families(find_difference, self._frames)
         self._begin(options)
         self._journal = Stats(now, _limits(options), _price(options), self._families.shown, name)
+        self._experiment = ExperimentResults(options.experiment or {})
 
     def configure(self, options: WorkerOptions, now: float) -> None:
         """Apply other options, and keep all state within the new bounds.
@@ -60,6 +64,7 @@ class ExplainParts:
         elif options.canon != before.canon:
             self._observe_by(options)
         self._journal.configure(_limits(options), _price(options), now)
+        self._experiment.configure(options.experiment or {})
 
     def explain(self, record: RequestRecord) -> Explanation:
         """Explain a request, and remember it."""
@@ -97,6 +102,10 @@ class ExplainParts:
         """Add an explained request to the journal."""
         self._journal.add(record, explanation, gpus)
 
+    def add_sample(self, sample: ExperimentSample, gpus: float) -> None:
+        """Add a request of the experiment."""
+        self._experiment.add(sample, gpus)
+
     def add_skipped(self, skipped: SkippedTotals, gpus: float) -> None:
         """Add the sums of requests without an explanation to the journal."""
         self._journal.add_skipped(
@@ -114,7 +123,9 @@ class ExplainParts:
         )
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
-        """As ``Stats.answer``."""
+        """As ``Stats.answer``, and ``experiment``: the comparison of the experiment's groups."""
+        if question == "experiment":
+            return orjson.dumps(self._experiment.answer(arguments, _price(self._options)))
         return self._journal.answer(question, arguments, now, others)
 
     def _begin(self, options: WorkerOptions) -> None:

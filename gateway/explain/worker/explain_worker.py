@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import GatewayError
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import Attribution, CacheEvent, Explanation, RequestRecord
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.worker.explain_messages import (
@@ -65,7 +66,7 @@ class ExplainWorker:
     def handle(self, message: ToWorker) -> Sequence[FromWorker]:
         """Handle a message; returns the replies to send at once."""
         match message:
-            case RequestRecord() | CacheEvent() | SkippedTotals() | PeerPrompts():
+            case RequestRecord() | CacheEvent() | ExperimentSample() | SkippedTotals() | PeerPrompts():
                 return self._work(message)
             case Question():
                 return self._answer(message)
@@ -116,6 +117,9 @@ class ExplainWorker:
             case SkippedTotals():
                 gpus = self._gpus.get(message.model, 1)
                 return self._attempt("writing down", lambda: parts.add_skipped(message, gpus))
+            case ExperimentSample():
+                gpus = self._gpus.get(message.model, 1)
+                return self._attempt("comparing", lambda: parts.add_sample(message, gpus))
             case CacheEvent():
                 return self._attempt("taking an event", lambda: parts.record_event(message))
             case PeerPrompts():
