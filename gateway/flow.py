@@ -172,7 +172,7 @@ class Flow:
 
     def block_size(self, replica: Replica) -> int:
         """Tokens per block of the chains with which prompts are looked up at a replica."""
-        reported = self._index.block_size(replica.targets()[0])
+        reported = self._index.block_size(replica.targets[0])
         return reported or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
@@ -280,11 +280,11 @@ class Flow:
             asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
             if asked:
                 return asked
-        return {target: replica for replica in replicas for target in replica.targets()}
+        return {target: replica for replica in replicas for target in replica.targets}
 
     def _warmed(self, context: RequestContext, target: Target) -> Mapping[Target, Replica]:
         replica = self._fleet.find(target.replica)
-        if replica is not None and _is_warmable(replica) and target in replica.targets() and not context.tried:
+        if replica is not None and _is_warmable(replica) and target in replica.targets and not context.tried:
             return {target: replica}
         raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
 
@@ -371,12 +371,12 @@ class Flow:
     ) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""
         replicas = self._fleet.of(context.encoded.model.id)
-        if not context.indexed or len(targets) == sum([len(replica.targets()) for replica in replicas]):
+        if not context.indexed or len(targets) == sum([len(replica.targets) for replica in replicas]):
             return ()
         others = {
             target: replica
             for replica in replicas
-            for target in replica.targets()
+            for target in replica.targets
             if target not in targets
             and (replica.down_since is None or now - replica.down_since < self._limits.gone_after_seconds)
         }
