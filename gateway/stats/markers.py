@@ -7,7 +7,7 @@ import msgspec
 
 _MAX_MARKERS = 500
 _SAME_SECONDS = 60.0
-"""Markers of one kind and text within this time are one: a changed template ends the space of every tenant."""
+"""Ends of prefix spaces with one cause within this time are one marker: a changed template ends all tenants'."""
 
 
 class MarkerKind(StrEnum):
@@ -23,6 +23,9 @@ class MarkerKind(StrEnum):
     """An engine serves another model, or is another release, than before."""
     RESET = "reset"
     """An operator reset prefix spaces."""
+
+
+_SINGLE = (MarkerKind.STARTED, MarkerKind.RELOADED)
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -46,8 +49,8 @@ class Markers:
         self._kept: deque[Marker] = deque(maxlen=_MAX_MARKERS)
 
     def add(self, marker: Marker) -> None:
-        """Add a marker, unless the same one is there already."""
-        for known in reversed(self._kept):
+        """Add a marker, unless it is one of many ends of spaces with the same cause."""
+        for known in reversed(() if marker.kind in _SINGLE else self._kept):
             if marker.at - known.at >= _SAME_SECONDS:
                 break
             if (known.kind, known.text) == (marker.kind, marker.text):

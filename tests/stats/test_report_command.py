@@ -31,7 +31,7 @@ FOUND = {
     "first_day": "2026-11-21",
     "last_day": "2026-11-22",
     "rows": [ROW, ROW | {"tenant": "=cmd()", "cost": None, "saved": None}],
-    "total": ROW,
+    "total": {name: value for name, value in ROW.items() if name not in ("tenant", "model")},
 }
 
 

@@ -4,9 +4,7 @@ import os
 import signal
 
 import pytest
-from running_gateway import eventually
-
-from gateway.explain.worker import history_keeper
+from running_gateway import eventually, settings_for
 
 ON = {"enabled": True}
 
@@ -62,10 +60,8 @@ async def test_without_a_file_nothing_is_kept(engine, start_gateway):
     assert (await counted(await start_gateway(engine, explain=ON), 0))["requests"] == 0
 
 
-async def test_a_lost_process_goes_on_with_what_was_saved(engine, start_gateway, tmp_path, monkeypatch):
-    monkeypatch.setattr(history_keeper, "SAVE_SECONDS", 0.1)
+async def test_a_lost_process_goes_on_with_what_was_saved(engine, start_gateway, tmp_path):
     gateway = await start_gateway(engine, explain=ON, history={"file": str(tmp_path / "history")})
-    gateway.gateway._history._save_seconds = 0.05
     await gateway.ask("Hello.", max_tokens=1)
     await counted(gateway, 1)
     await gateway.gateway._history._save()
@@ -117,8 +113,6 @@ async def test_a_file_that_is_a_folder_is_counted_and_requests_go_on(engine, sta
 
 
 async def test_markers_of_a_reload(engine, start_gateway, tmp_path):
-    from running_gateway import settings_for
-
     gateway = await start_gateway(engine, explain=ON)
     await gateway.gateway.reload(settings_for([engine], explain=ON, canon={"rules": {"whitespace": "apply"}}))
 
@@ -148,7 +142,7 @@ async def test_redis_keeps_the_history_of_every_gateway_and_counts_it_once(engin
     found = (await three.admin.get("/admin/api/report?gateways=all")).json()
     assert (found["total"]["requests"], found["gateways"]["missing"]) == (3, False)
     await three.gateway._history._save()
-    (four,) = await start_group([engine], 1, explain=ON)
+    (four,) = await start_group([engine], 1, explain=ON, peers=1)
     await counted(four, 0)
     assert (await four.admin.get("/admin/api/report?gateways=all")).json()["total"]["requests"] == 3
 
