@@ -38,7 +38,7 @@ mutation: .venv/installed
 
 # The documentation site, in build/site; a warning (a link that leads nowhere, a page that no list names) is an error.
 docs: .venv/installed
-	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/docs docs build/site
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html -d build/docs docs build/site
 	@echo "build/site/index.html"
 
 # Real vLLM with a real model on the CPU; installs about 3.5 GB into the user's cache folder the first time.

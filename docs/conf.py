@@ -19,6 +19,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = project
 html_static_path = ["site"]
 html_css_files = ["site.css"]
+html_context = {"default_mode": "auto"}
 html_show_sphinx = False
 html_show_copyright = False
 html_show_sourcelink = False
