@@ -38,12 +38,11 @@ def _is_link(node: nodes.Node) -> bool:
 
 
 def _shown(link: nodes.Element, path: str) -> list[nodes.Node]:
-    text = [nodes.literal(path, path)] if path.startswith(link.astext()) else link.children
+    named = path.endswith(link.astext())
+    text = [nodes.literal(path, path)] if named else link.children
     if address := os.environ.get("DOCS_REPOSITORY_URL"):
         return [nodes.reference("", "", *text, refuri=f"{address.rstrip('/')}/{path}")]
-    if path.startswith(link.astext()):
-        return text
-    return [*text, nodes.Text(" ("), nodes.literal(path, path), nodes.Text(")")]
+    return text if named else [*text, nodes.Text(" ("), nodes.literal(path, path), nodes.Text(")")]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -41,7 +41,9 @@ def test_every_page_is_in_the_navigation():
     """In the list of a folder, or of the reference; decisions and commands are listed by patterns."""
     lists = [page for page in PAGES if page.name == "index.md"]
     listed = {
-        (page.parent / re.sub(r".*<(.*)>", r"\1", line)).resolve().with_suffix(".md") for page in lists for line in page.read_text().splitlines()
+        (page.parent / re.sub(r".*<(.*)>", r"\1", line)).resolve().with_suffix(".md")
+        for page in lists
+        for line in page.read_text().splitlines()
     }
     for page in PAGES:
         by_pattern = page.name.endswith("-command.md") or re.fullmatch(r"\d{4}-.*", page.name)
