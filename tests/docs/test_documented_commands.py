@@ -1,6 +1,7 @@
 """Commands on pages are those that exist: the gateway's with their options, and targets of the Makefile."""
 
 import argparse
+import json
 import re
 import shlex
 from importlib import import_module
@@ -9,6 +10,7 @@ import pytest
 from markdown_pages import PAGES, ROOT, blocks
 
 from gateway.__main__ import _COMMANDS
+from gateway.engines import sglang, vllm
 
 PLACEHOLDER = re.compile(r"…|\.\.\.")
 LINES = [
@@ -20,7 +22,8 @@ LINES = [
     if block.kind == "sh" or line.startswith("$ ")
 ]
 OURS = [(place, line) for place, line in LINES if re.match(r"(\.venv/bin/)?prefix-gateway ", line)]
-MAKE = re.compile(r"(?:^|`)make ([a-z][a-z-]*)")
+EVENTS = re.compile(r"--kv-events-config\s+'([^']+)'")
+MAKE = re.compile(r"(?:`|\$ )make ([a-z][a-z-]*)")
 
 
 @pytest.mark.parametrize(("place", "line"), OURS, ids=[f"{place} {line}"[:80] for place, line in OURS])
@@ -51,3 +54,10 @@ def test_folders_that_kubectl_and_helm_are_given_exist():
         if line.startswith(("kubectl", "helm", "deploy/")):
             for path in re.findall(r"\bdeploy/\S+", line):
                 assert (ROOT / path).exists(), f"{place}: {path}"
+
+
+def test_engines_publish_events_as_the_gateway_advises():
+    advised = [json.loads(EVENTS.findall(advice.events)[0]) for advice in (vllm.ADVICE, sglang.ADVICE)]
+    shown = [json.loads(found) for _, line in LINES for found in EVENTS.findall(line)]
+    assert len(shown) >= 4
+    assert all(each in advised for each in shown)

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 from console_page import Shell, commands, environment, outcome, same
+from external import program
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 
 
 def test_every_command_prints_what_the_page_shows():
+    for name in ("bash", "curl"):
+        program(name)
     with tempfile.TemporaryDirectory() as folder, Shell(Path(folder), PAGE, environment()) as shell:
         for command in commands(PAGE):
             code, seen = outcome(shell, command)
