@@ -1,4 +1,4 @@
-.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -95,6 +95,10 @@ chaos: .venv/installed
 # Half an hour of steady, mixed load on one gateway: memory stays flat, and no file descriptor is left behind.
 soak: .venv/installed
 	$(BIN)/python -m benchmarks.soak
+
+# Whether the intervals of the experiment cover a gain that is planted, in 100 runs.
+bench-experiment: .venv/installed
+	$(BIN)/python -m benchmarks.experiment
 
 # How soon the dashboard is there in Chromium, and how many bytes it takes.
 bench-dashboard: .venv/installed

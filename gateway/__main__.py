@@ -16,6 +16,7 @@ _COMMANDS = {
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
+    "report": ("gateway.commands.report", "show what each tenant used in a month, and its cost"),
     "warm": ("gateway.commands.warm", "fill the replicas' caches with declared prefixes"),
 }
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from gateway import __version__
 from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import Authenticator
@@ -31,6 +32,8 @@ from gateway.core.ports import Observer
 from gateway.core.ports.observers import AuditEvent
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
+from gateway.experiment import Experiment, ExperimentObserver
+from gateway.explain.worker.history_keeper import FileHistory, HistoryKeeper
 from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
@@ -56,6 +59,7 @@ from gateway.routing.request_queue import RequestQueue
 from gateway.served_models import ServedModels
 from gateway.spaces import PrefixSpaces, SpaceKeeper
 from gateway.stats.hot_prefixes import HotPrefixes
+from gateway.stats.markers import MarkerKind
 from gateway.telemetry import (
     AuditLog,
     MetricCatalog,
@@ -178,6 +182,7 @@ class Gateway:
             on_capacity=self._overload.on_capacity,
             explain=self._explain,
         )
+        self._history = self._explain.history_keeper = self._build_history(settings) if is_first else None
         self._health = HealthMonitor(
             self._fleet,
             self._client,
@@ -209,7 +214,7 @@ class Gateway:
             threads=self._models.threads,
         )
         observers: list[Observer] = [counts, self._feeds, self._audit]
-        observers += [SpaceTotalsObserver(self._spaces), self._predictions]
+        observers += [SpaceTotalsObserver(self._spaces), self._predictions, ExperimentObserver(self._explain)]
         if settings.log.requests:
             observers.append(RequestLog())
         observers = [AllObservers(observers)]
@@ -264,6 +269,9 @@ class Gateway:
         self._screen.start()
         await self._cluster.start()
         self._explain.start()
+        if self._history is not None:
+            self._history.start()
+        self._explain.record_marker(MarkerKind.STARTED, f"Prefix Gateway {__version__}")
         self._feeds.start()
         self._discover()
         await self._discovery.wait_for_first_answers()
@@ -282,6 +290,7 @@ class Gateway:
             settings: Must differ from the present ones only in what can be changed while serving: see ``reload``.
         """
         changed_sections = [name for name, value in settings if value != getattr(self._settings, name)]
+        self._explain.record_marker(MarkerKind.RELOADED, f"changed: {', '.join(changed_sections)}")
         self._audit.record(AuditEvent("config_taken", details={"changed": changed_sections}))
         self._counts.on_reload(taken=True)
         self._settings = settings
@@ -294,6 +303,7 @@ class Gateway:
         self._canon.configure(settings.canon, canon_modes(settings))
         self._cluster.configure(settings)
         self._spaces.configure(space_rules(settings), time.time())
+        self._experiment.configure(settings.experiment)
         await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
         await self._models.reload(
@@ -321,6 +331,8 @@ class Gateway:
         """Stop background tasks, close all connections to the replicas, and write the epoch file and the audit log."""
         self.end_live()
         await self._warmer.stop()
+        if self._history is not None:
+            await self._history.stop()
         # Concurrently: each may wait for a server that does not answer, until its own timeout.
         await asyncio.gather(
             self._models.stop(),
@@ -337,6 +349,14 @@ class Gateway:
         self._client.close()
         self._audit.record(AuditEvent("gateway_stopped"))
         await self._audit.stop()
+
+    def _build_history(self, settings: Settings) -> HistoryKeeper | None:
+        """What keeps the journal's history; None where it ends with the gateway."""
+        file = settings.history.file
+        store = self._cluster.history if file is None else FileHistory(file)
+        if store is None or not settings.explain.enabled:
+            return None
+        return HistoryKeeper(store, self._explain, lambda: self._counts.on_state_error("history"))
 
     def _build_public(self, flow: Flow, observers: Sequence[Observer]) -> PublicApp:
         """What the public port answers."""
@@ -368,6 +388,7 @@ class Gateway:
 
     def _build_flow(self, observers: list[Observer]) -> Flow:
         settings, relay = self._settings, self._settings.relay
+        self._experiment = Experiment(settings.experiment)
         return Flow(
             models=self._models,
             hasher=self._hasher,
@@ -404,6 +425,7 @@ class Gateway:
                 gone_after_seconds=relay.gone_after_seconds,
             ),
             turns=self._turns,
+            experiment=self._experiment,
         )
 
     def _owners(self, tenant: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Derives the options of components from the settings: prefix spaces, audit log, explain worker and others."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
 from gateway.spaces import EpochFile, SpaceRules
+from gateway.stats.prices import TokenPrices
 
 
 def space_rules(settings: Settings) -> SpaceRules:
@@ -86,6 +88,8 @@ def explain_front(
         observer,
         gpus,
         canon,
+        experiment=_experiment_options(settings),
+        token_prices=_token_prices(settings),
         command=COMMAND,
         socket_path=at,
         listen_fd=listen_fd,
@@ -96,11 +100,33 @@ def explain_front(
 
 async def configure_explain(front: ExplainClient, settings: Settings) -> None:
     """Apply changed settings to the explain worker."""
-    await front.configure(settings.explain, _gpus(settings), _canon_options(settings))
+    await front.configure(
+        settings.explain,
+        _gpus(settings),
+        _canon_options(settings),
+        experiment=_experiment_options(settings),
+        token_prices=_token_prices(settings),
+    )
 
 
 def _gpus(settings: Settings) -> dict[str, float]:
     return {model.id: model.gpus_per_replica for model in settings.models}
+
+
+def _token_prices(settings: Settings) -> dict[str, TokenPrices]:
+    """Prices by model; those of an empty name are the default."""
+    by_model = {"": settings.cost} | {model.id: model.cost for model in settings.models if model.cost is not None}
+    return {
+        model: TokenPrices(cost.prompt_per_million, cost.cached_per_million, cost.completion_per_million)
+        for model, cost in by_model.items()
+    }
+
+
+def _experiment_options(settings: Settings) -> dict[str, float | str] | None:
+    """Settings of the experiment, and when they were applied: samples of requests before that are left out."""
+    if not settings.experiment.cold_share:
+        return None
+    return settings.experiment.model_dump() | {"since": time.time()}
 
 
 def _canon_options(settings: Settings) -> CanonOptions:

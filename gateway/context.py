@@ -126,8 +126,7 @@ class Placed(msgspec.Struct, frozen=True, eq=False):
     indexed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(msgspec.Struct, frozen=True, eq=False):
     """The end of a request that was sent to a replica.
 
     Attributes:

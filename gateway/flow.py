@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -47,6 +47,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
+from gateway.experiment import Experiment, random_salt
 from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
@@ -115,6 +116,7 @@ class Flow:
         explains: Explains,
         limits: FlowLimits,
         turns: Turns,
+        experiment: Experiment,
     ) -> None:
         self._models = models
         self._hasher = hasher
@@ -131,6 +133,8 @@ class Flow:
         self._explains = explains
         self._limits = limits
         self._turns = turns
+        self._experiment = experiment
+        self._taking_turns = chooser.with_policy("round_robin")
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None = None) -> None:
         """Answer one request.
@@ -168,12 +172,13 @@ class Flow:
 
     def block_size(self, replica: Replica) -> int:
         """Tokens per block of the chains with which prompts are looked up at a replica."""
-        reported = self._index.block_size(replica.targets()[0])
+        reported = self._index.block_size(replica.targets[0])
         return reported or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
         """Count the request for the retry budget, and set its deadline."""
         self._attempts.begin(request.received_at)
+        request = self._experiment.assigned(request)
         encoded = Encoded(request, request, self._models[request.model], client_family(request.headers))
         timeout = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
         return RequestContext(
@@ -184,6 +189,8 @@ class Flow:
         """Find the request's prefix space."""
         encoded, request = context.encoded, context.encoded.asked
         space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
+        if request.assignment is not None and request.assignment.salted:
+            space = replace(space, salt=random_salt())
         context.encoded = msgspec.structs.replace(encoded, space=space)
 
     async def _prepare(self, context: RequestContext) -> Placed:
@@ -273,11 +280,11 @@ class Flow:
             asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
             if asked:
                 return asked
-        return {target: replica for replica in replicas for target in replica.targets()}
+        return {target: replica for replica in replicas for target in replica.targets}
 
     def _warmed(self, context: RequestContext, target: Target) -> Mapping[Target, Replica]:
         replica = self._fleet.find(target.replica)
-        if replica is not None and _is_warmable(replica) and target in replica.targets() and not context.tried:
+        if replica is not None and _is_warmable(replica) and target in replica.targets and not context.tried:
             return {target: replica}
         raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
 
@@ -324,7 +331,9 @@ class Flow:
         holdings = self._holdings(context, targets, sizes, now)
         excluded = self._excluded(context, targets, now)
         loads = [replica.load(target.rank, now) for target, replica in targets.items()]
-        decision = self._chooser.choose(
+        assignment = encoded.asked.assignment
+        chooser = self._chooser if assignment is None or not assignment.is_held_out else self._taking_turns
+        decision = chooser.choose(
             [_with_ahead(load, ahead) for load in loads] if ahead else loads,
             holdings,
             encoded.tokens,
@@ -362,12 +371,12 @@ class Flow:
     ) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""
         replicas = self._fleet.of(context.encoded.model.id)
-        if not context.indexed or len(targets) == sum([len(replica.targets()) for replica in replicas]):
+        if not context.indexed or len(targets) == sum([len(replica.targets) for replica in replicas]):
             return ()
         others = {
             target: replica
             for replica in replicas
-            for target in replica.targets()
+            for target in replica.targets
             if target not in targets
             and (replica.down_since is None or now - replica.down_since < self._limits.gone_after_seconds)
         }

@@ -34,7 +34,7 @@ class BusyReplicas:
             target: self.of(replica, target, now)
             for replica in self._fleet.of(model)
             if replica.up is not False and not replica.draining
-            for target in replica.targets()
+            for target in replica.targets
         }
 
     def of(self, replica: Replica, target: Target, now: float) -> bool:

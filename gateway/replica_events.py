@@ -70,7 +70,7 @@ class ReplicaEvents:
         """A replica's metrics reported new facts, such as its cache size."""
         facts = replica.facts
         blocks = {rank.rank: rank.blocks for rank in facts.ranks}
-        for target in replica.targets():
+        for target in replica.targets:
             own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
             self._index.set_capacity(target, own, caching=facts.prefix_caching is not False)
         self._feeds.on_facts(replica.id, facts)
@@ -78,7 +78,7 @@ class ReplicaEvents:
     def on_emptied(self, replica: Replica, started_at: float | None) -> None:
         """A replica restarted with an empty cache, at that Unix time if it is known."""
         self._happened(CacheHistory.RESTARTED, replica)
-        for target in replica.targets():
+        for target in replica.targets:
             self._index.remove(target)
         if started_at is not None:
             self._feeds.on_restarted(replica.id, started_at)

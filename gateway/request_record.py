@@ -12,6 +12,7 @@ from gateway.core.api_keys import redacted
 from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
+from gateway.core.experiment_group import Assignment, HeldOut
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
@@ -44,14 +45,14 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
     encoded, placed = context.encoded, context.placed
     request, source = encoded.request, encoded.prompt.source
     outcome = usage = ttft = parity = None
-    saved_prefill_seconds, resumed = 0.0, False
+    saved_prefill_seconds, per_token, resumed = 0.0, 0.0, False
     if served is not None:
         outcome, usage, resumed = served.outcome, served.outcome.usage, served.resumed
+        per_token = served.placed.replica.speed.rates.prefill_seconds_per_token
         if outcome.ttft_seconds is not None:
             ttft = served.dispatched_at - request.received_at + outcome.ttft_seconds
         if usage is not None:
-            rates = served.placed.replica.speed.rates
-            saved_prefill_seconds = (usage.cached_tokens or 0) * rates.prefill_seconds_per_token
+            saved_prefill_seconds = (usage.cached_tokens or 0) * per_token
             if source in EXACT_SOURCES and not resumed:
                 parity = usage.prompt_tokens == encoded.tokens
     return Settlement(
@@ -81,6 +82,8 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
         warming=request.warmup_target is not None,
         canonical=tuple(encoded.rules),
         resumed=resumed,
+        assignment=encoded.asked.assignment,
+        prefill_seconds_per_token=per_token,
     )
 
 
@@ -137,12 +140,19 @@ def request_record(
         ttft_seconds=settled.ttft_seconds,
         seconds=settled.seconds,
         failed_attempts=settled.failed_attempts,
-        prefill_seconds_per_token=replica.speed.rates.prefill_seconds_per_token,
+        prefill_seconds_per_token=settled.prefill_seconds_per_token,
         sent_after_seconds=served.dispatched_at - request.received_at,
         stages=_stages_before_dispatch(settled),
         warming=settled.warming,
         canonical=_canonical(encoded, with_body=with_body),
+        held_out=_held_out(settled.assignment),
     )
+
+
+def _held_out(assignment: Assignment | None) -> HeldOut:
+    if assignment is None or not assignment.is_held_out:
+        return HeldOut.NO
+    return HeldOut.SALTED if assignment.salted else HeldOut.UNROUTED
 
 
 def _is_long(request: ChatRequest) -> bool:

@@ -5,7 +5,6 @@ An attempt sends the request (``Attempts.send``). Then ``decide`` says whether i
 ``Attempts.attempt`` acts on that.
 """
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -132,7 +131,7 @@ class Attempt:
         self._context.drop_content()
 
     def prefill_done(self) -> None:
-        """The prompt is computed, or should be by now."""
+        """The prompt is computed, or should be by now; see ``AttemptEvents``."""
         self._ticket.prefill_done()
         self._on_capacity(self._context.encoded.model.id)
 
@@ -211,10 +210,6 @@ class Attempts:
         relay = self._forwarder.relay(
             request, sink if stream is None else stream, _forward_options(context, placed), attempt
         )
-        timer = None
-        if not request.stream:
-            # The first byte arrives with the last one, so the end of the prefill is estimated.
-            timer = asyncio.get_running_loop().call_later(prefill_end_seconds(decision), attempt.prefill_done)
         try:
             outcome = await self._forwarder.forward(relay, replica, decision.target.rank)
             verdict = self._verdict(context, attempt, outcome)
@@ -224,8 +219,6 @@ class Attempts:
             attempt.abandon()
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
             attempt.done()
         if stream is not None:
             outcome = stream.note(outcome)
@@ -330,7 +323,7 @@ def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, 
 
 def prefill_end_seconds(decision: Decision) -> float:
     """Estimated seconds from dispatch until the chosen target has computed the prompt: its queue, then the prefill."""
-    chosen = next(each for each in decision.candidates if each.target == decision.target)
+    (chosen,) = [each for each in decision.candidates if each.target is decision.target]
     return chosen.queue_seconds + chosen.prefill_seconds
 
 
@@ -353,6 +346,8 @@ def _forward_options(context: RequestContext, placed: Placed) -> ForwardOptions:
         trace_headers=None if trace is None else trace.relay(placed.decision, origin.host, origin.port),
         deadline=context.deadline,
         retry_after_seconds=_retry_after(placed.decision),
+        # Without streaming the first byte arrives with the last one.
+        prefill_seconds=None if context.encoded.request.stream else prefill_end_seconds(placed.decision),
         begun=context.begun,
     )
 
@@ -373,6 +368,8 @@ def _own_headers(context: RequestContext, decision: Decision) -> list[tuple[byte
         (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
         *context.grant.headers(time.monotonic()),
     ]
+    if encoded.asked.assignment is not None:
+        headers.append((b"x-gateway-group", encoded.asked.assignment.group.encode()))
     if encoded.rules:
         headers.append((b"x-gateway-canonical", ",".join(encoded.rules).encode()))
     if encoded.cut_messages:

@@ -65,6 +65,8 @@ class Settler:
         request, chains = encoded.request, placed.chains
         if request.warmup_target is not None or not chains:
             return
+        if encoded.asked.assignment is not None and encoded.asked.assignment.salted:
+            return  # no other request can use what it left in the cache
         try:
             use = PrefixUse(request.model, request.caller.tenant.id, encoded.source, request.request_id)
             # Of several prompts only the sum is known; they usually share a prefix.

@@ -153,4 +153,4 @@ class _Rest(Coroutine[Any, Any, T]):
         return self
 
     def __next__(self) -> Any:
-        return self.send(None)
+        return self._work.send(None) if self._handed_on and self._interruption is None else self.send(None)

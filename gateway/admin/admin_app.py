@@ -109,6 +109,8 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
                     "/admin/api/live?model=&tenant=&source=&template=&reason=",
                     "/admin/api/replicas",
                     "/admin/api/prefixes?model=&limit=",
+                    "/admin/api/experiment?model=",
+                    "/admin/api/report?month=&tenant=&gateways=",
                     "/admin/api/spaces?model=&tenant=&state=&limit=",
                     "/admin/api/warm",
                     "/admin/api/config",

@@ -46,6 +46,14 @@ def show_explained(app: "FastAPI", desk: ExplainClient, decoders: Decoders) -> N
     async def reasons(request: Request) -> Response:
         return _json(await desk.ask("reasons", read_filters(request, _REASONS)))
 
+    @app.get("/admin/api/report")
+    async def month_report(request: Request) -> Response:
+        return _json(await desk.ask("report", read_filters(request, ("month", "tenant", "gateways"))))
+
+    @app.get("/admin/api/experiment")
+    async def experiment(request: Request) -> Response:
+        return _json(await desk.ask("experiment", read_filters(request, ("model",))))
+
     @app.get("/admin/api/requests")
     async def requests(request: Request) -> Response:
         return _json(await desk.ask("requests", read_filters(request, _REQUESTS)))

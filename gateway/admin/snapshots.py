@@ -94,7 +94,7 @@ class Snapshots:
 
     def _blocks_and_source(self, replica: Replica) -> tuple[int, IndexSource]:
         """Blocks over all ranks, and the least reliable source of any rank."""
-        states = [self._index.state(target) for target in replica.targets()]
+        states = [self._index.state(target) for target in replica.targets]
         blocks = sum(state.blocks for state in states)
         if all(state.source is IndexSource.EVENTS for state in states):
             return blocks, IndexSource.EVENTS
@@ -121,7 +121,7 @@ class Snapshots:
         those with blocks of another size: of these nothing can be said by this chain."""
         now = time.monotonic()
         return {
-            replica.id: max(each.tokens for each in self._index.holdings([prefix.chain], replica.targets(), now))
+            replica.id: max(each.tokens for each in self._index.holdings([prefix.chain], replica.targets, now))
             for replica in self._fleet.of(ModelId(prefix.last_use.model))
             if replica.up and self._block_size(replica) == prefix.chain.block_size
         }
@@ -129,7 +129,7 @@ class Snapshots:
     def _replica(self, replica: Replica, now: float, *, accepts: bool) -> dict[str, object]:
         rates, facts = replica.speed.rates, replica.facts
         blocks, source = self._blocks_and_source(replica)
-        digests = [self._index.state(target).digest for target in replica.targets()]
+        digests = [self._index.state(target).digest for target in replica.targets]
         known = [digest for digest in digests if digest is not None]
         digest = functools.reduce(operator.xor, known) if len(known) == len(digests) else None
         return {

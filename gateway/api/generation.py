@@ -224,7 +224,8 @@ class GenerationExchange:
         headers = exchange.headers
         self.named = named = dict(headers)
         self.request_id = request_id_of(named.get(b"x-request-id", b""))
-        self.peer = exchange.client[0] if exchange.client else ""
+        client = exchange.client
+        self.peer = client[0] if client else ""
         self.trace: Trace | None = port.tracer.begin(headers) if port.tracer is not None else None
         self.task: asyncio.Task[None] | None = None
         self._own_headers = port.cors.answer_headers(headers) if port.cors else None

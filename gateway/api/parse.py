@@ -158,9 +158,13 @@ def known_models(models: Collection[str]) -> str:
 
 
 def _timeout(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
-    value = next((value for name, value in headers if name == _TIMEOUT_HEADER), None)
-    if value is None:
-        return None
+    for name, value in headers:
+        if name == _TIMEOUT_HEADER:
+            return _seconds(value)
+    return None
+
+
+def _seconds(value: bytes) -> float:
     # No exponents, infinities or underscores, which float() would take.
     if not _SECONDS.fullmatch(value.strip()) or not (seconds := float(value)):
         raise BadRequest(

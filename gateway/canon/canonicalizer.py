@@ -182,4 +182,6 @@ def _is_within_limits(body: bytes) -> bool:
 
 
 def _is_off(request: ChatRequest) -> bool:
-    return any(name == SWITCH and value.strip().lower() == b"off" for name, value in request.headers)
+    if request.assignment is not None and request.assignment.is_held_out:
+        return True
+    return b"off" in [value.strip().lower() for name, value in request.headers if name == SWITCH]

@@ -86,6 +86,7 @@ class Canonical:
         remember: See ``Detected``; of all rules.
         context_lost: See ``Detected``.
         cut_messages: See ``Detected``; sum of all rules.
+        is_of_now: See ``Detected``.
     """
 
     fields: Fields
@@ -93,6 +94,7 @@ class Canonical:
     remember: Mapping[bytes, str] = field(default_factory=dict)
     context_lost: bool = False
     cut_messages: int = 0
+    is_of_now: bool = False
 
 
 class Rulebook:
@@ -117,7 +119,7 @@ class Rulebook:
             given = msgspec.structs.replace(given, behind_tokens=_BLOCK_TOKENS)
         edits: list[Edit] = []
         remember: dict[bytes, str] = {}
-        lost, cut = False, 0
+        lost, cut, of_now = False, 0, False
         for rule in self._rules:
             if rule.name not in names:
                 continue
@@ -125,11 +127,12 @@ class Rulebook:
             remember |= found.remember
             lost = lost or found.context_lost
             cut += found.cut_messages
+            of_now = of_now or found.is_of_now
             if found.edits:
                 fields = applied(fields, found.edits)
                 edits += found.edits
         # After a cut, the lost blocks belong to removed messages.
-        return Canonical(fields, edits, remember, lost and not cut, cut)
+        return Canonical(fields, edits, remember, lost and not cut, cut, of_now)
 
 
 def rulebook(settings: CanonSettings) -> Rulebook:

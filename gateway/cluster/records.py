@@ -78,6 +78,20 @@ class RedisRecords:
         self._writing.worked()
         return there
 
+    async def take(self, name: str) -> bytes | None:
+        """See ``SharedRecords``."""
+        field = self._field(name)
+        try:
+            async with self._connections.client.pipeline(transaction=True) as pipeline:
+                pipeline.hget(self._key, field)
+                pipeline.hdel(self._key, field)
+                value, _ = await pipeline.execute()
+        except Exception as error:
+            self._writing.failed(error)
+            raise
+        entry = None if value is None else self._opened(field.encode(), value)
+        return None if entry is None else entry[1]
+
     async def close(self) -> None:
         """Close the connections."""
         await self._connections.close()

@@ -11,6 +11,7 @@ from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex, Replicated
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_replication import WRITTEN_SECONDS, PeerFigures
+from gateway.explain.worker.history_keeper import SharedHistory
 from gateway.fleet.drains import Drains
 from gateway.fleet.fleet import Fleet
 from gateway.index import ReplicatedIndex
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from gateway.cluster.peer_channel import PeerChannel
     from gateway.cluster.records import RedisRecords
     from gateway.cluster.redis_context import RedisContextStore
+
+_HISTORY_SECONDS = 400 * 86_400.0
 
 
 class ClusterState:
@@ -41,6 +44,7 @@ class ClusterState:
     Attributes:
         index: The index to use for requests.
         contexts: Shared store of context blocks; None without ``state``.
+        history: Shared store of the journals' histories; None without ``state``.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class ClusterState:
         self._spaces: ReplicatedSpaces | None = None
         self._figures: PeerFigures | None = None
         self._figure_records: RedisRecords | None = None
+        self._history_records: RedisRecords | None = None
+        self.history: SharedHistory | None = None
         url, secret = settings.state, settings.spaces.secret
         if url is None or secret is None:
             return
@@ -98,6 +104,8 @@ class ClusterState:
             peers=lambda: exchange.peers,
             writes=explain.receives_seen,
         )
+        self._history_records = records.RedisRecords(url, secret, "history", counts.on_state_error, _HISTORY_SECONDS)
+        self.history = SharedHistory(self._history_records)
 
     def configure(self, settings: Settings) -> None:
         """Apply other settings."""
@@ -119,7 +127,7 @@ class ClusterState:
         """Write pending state and stop."""
         parts = (self._exchange, self._spaces, self._figures, self.contexts)
         await asyncio.gather(*(part.stop() for part in parts if part is not None))
-        records = (self._records, self._figure_records)
+        records = (self._records, self._figure_records, self._history_records)
         await asyncio.gather(*(each.close() for each in records if each is not None))
 
     def _knows(self, target: Target) -> bool:

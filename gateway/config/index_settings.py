@@ -24,11 +24,12 @@ class EncodeSettings(BaseModel):
     do. 32768 characters are some 8,000 tokens, more than most prompts have. Too small: short prompts pay the hand-over;
     too large: every other request waits while one is encoded."""
 
-    segment_cache_mib: int = Field(default=64, ge=1)
-    """Memory for the tokens of text seen before (messages, system prompts), in MiB. A token takes four bytes, so 64
-    hold the text of thousands of conversations. Too small: long conversations are encoded again on every turn, which
-    costs CPU and never correctness. Not used where tenants are kept apart (`spaces.isolation`): the time that a prompt
-    takes would reveal that another tenant had sent the same text."""
+    segment_cache_mib: int = Field(default=32, ge=1)
+    """Memory for the tokens of text seen before (messages, system prompts), in MiB. Half of it is for conversations
+    without tools and media, of which it holds four million tokens; the other half is for everything else, and holds
+    more than a million. Too small: long conversations are encoded again on every turn, which costs CPU (about 20
+    microseconds per thousand tokens) and never correctness. Not used where tenants are kept apart
+    (`spaces.isolation`): the time that a prompt takes would reveal that another tenant had sent the same text."""
 
     engine_timeout_seconds: float = Field(default=2.0, gt=0)
     """Seconds that one call for the engine's own tokens may take, where there is no local tokenizer. The client's

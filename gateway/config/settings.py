@@ -24,6 +24,8 @@ from pydantic_core import InitErrorDetails
 from gateway.config.canon_settings import CanonSettings, canon_mistakes
 from gateway.config.config_file import read_config
 from gateway.config.discovery_settings import ZONE, DiscoverSettings
+from gateway.config.experiment_settings import ExperimentSettings
+from gateway.config.history_settings import CostSettings, HistorySettings
 from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.config.replica_settings import ReplicaSettings, address_of
@@ -78,6 +80,9 @@ class ModelSettings(BaseModel):
 
     gpus_per_replica: float = Field(default=1, gt=0, le=1024)
     """GPUs of one replica (tensor times pipeline parallelism): by them prefill seconds become GPU seconds and money."""
+
+    cost: CostSettings | None = None
+    """Prices of this model's tokens. Null: those of `cost`."""
 
     discover: DiscoverSettings | None = None
     """Where replicas of this model are found that the file does not name. Null: there are only those in `replicas`."""
@@ -150,6 +155,15 @@ class Settings(BaseModel):
 
     explain: ExplainSettings = ExplainSettings()
     """Why prompt tokens were computed again."""
+
+    history: HistorySettings = HistorySettings()
+    """Totals that outlive a restart."""
+
+    cost: CostSettings = CostSettings()
+    """Prices of tokens, where a model has none of its own."""
+
+    experiment: ExperimentSettings = ExperimentSettings()
+    """A share of the traffic that is served without the gateway's help, to compare with."""
 
     audit: AuditSettings = AuditSettings()
     """The audit log."""
@@ -255,6 +269,11 @@ class Settings(BaseModel):
                 ("spaces", "secret"),
                 "required, because what is kept in Redis is encrypted with it (make one with `openssl rand -hex 32`,"
                 " the same for all gateways)",
+            )
+        if self.experiment.cold_share and not self.explain.enabled:
+            yield (
+                ("experiment", "cold_share"),
+                "needs explain.enabled: true, because the process that explains compares the groups",
             )
 
     def _regions(self) -> set[str] | None:

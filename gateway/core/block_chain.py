@@ -1,6 +1,7 @@
 """A prompt as a chain of block hashes."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -29,6 +30,7 @@ class BlockChain(msgspec.Struct, frozen=True, gc=False):
 _SMALLEST_BLOCK = 16
 
 
+@lru_cache(maxsize=256)
 def chain_block_size(engine_block_size: int) -> int:
     """Tokens per block of the chains for an engine with this block size.
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from gateway.core.canonical import Canonicalized, EditShown, RuleOutcome
+from gateway.core.experiment_group import HeldOut
 from gateway.core.reasons import Reason
 
 
@@ -127,6 +128,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         warming: Whether it was sent to fill a cache, and not by a client.
         canonical: What canonicalization did to it. ``body`` and ``parts`` are as it was sent on; without modes, nothing
             is reported about rules.
+        held_out: Whether the experiment held it out.
     """
 
     request_id: str
@@ -169,6 +171,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stages: tuple[tuple[str, float], ...]
     warming: bool
     canonical: Canonicalized = Canonicalized()
+    held_out: HeldOut = HeldOut.NO
 
 
 class CacheHistory(StrEnum):

@@ -1,12 +1,12 @@
 """The outcome of one attempt at a replica."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Token counts as the engine reports them.
 
     Attributes:
@@ -54,8 +54,7 @@ class FailureStage(StrEnum):
     """It broke off, fell silent or went down in the middle of a stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The end of one attempt.
 
     Attributes:

@@ -47,6 +47,7 @@ class Reason(StrEnum):
     REPLICA_UNAVAILABLE = "replica_unavailable"
     FAILOVER = "failover"
     PINNED = "pinned"
+    HELD_OUT = "held_out"
     EVICTED = "evicted"
     EXPIRED = "expired"
     REPLICA_RESTARTED = "replica_restarted"
@@ -167,6 +168,13 @@ REASONS: Mapping[Reason, ReasonText] = {
         "tokens.",
         "Leave x-data-parallel-rank out, or give the tenant's regions enough replicas of their own.",
         _A,
+    ),
+    Reason.HELD_OUT: ReasonText(
+        Rung.ANYWHERE,
+        "Held out by the experiment",
+        "These tokens were cached, and the experiment served the request without the gateway's help, to compare.",
+        "This is the price of the experiment. End it with experiment.cold_share: 0, or lower the share.",
+        _G,
     ),
     Reason.EVICTED: ReasonText(
         Rung.SEEN_HERE,

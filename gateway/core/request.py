@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
+from gateway.core.experiment_group import Assignment
 from gateway.core.ids import ModelId, RequestId, Target
 from gateway.core.tenant import EVERYBODY, Caller
 
@@ -51,6 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         size: Bytes of the body as it came; also after ``drop_content``.
         dropped: Called with the number of bytes that are freed of the body as it came; None if they are not counted.
         warmup_target: The target whose cache the request is to fill; None for a client's request.
+        assignment: Its group in the experiment; None outside of one.
     """
 
     endpoint: Endpoint
@@ -70,6 +72,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     warmup_target: Target | None = None
     size: int = -1
     dropped: Callable[[int], None] | None = None
+    assignment: Assignment | None = None
 
     def __post_init__(self) -> None:
         if self.size < 0:

@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.core.canonical import RuleName
 from gateway.core.decision import Decision
+from gateway.core.experiment_group import Assignment
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.outcome import Ending, FailureStage
 from gateway.core.prompt import TokenSource
@@ -43,6 +44,8 @@ class Settlement(msgspec.Struct, frozen=True):
         warming: Whether it was sent to fill a cache, and not by a client.
         canonical: The canonicalization rules that changed it, in their order.
         resumed: Whether its stream went on after its replica had failed; its usage is then the gateway's sum.
+        assignment: Its group in the experiment; None outside of one.
+        prefill_seconds_per_token: At the chosen replica, as learned; 0 without one.
     """
 
     request_id: RequestId
@@ -71,6 +74,8 @@ class Settlement(msgspec.Struct, frozen=True):
     warming: bool = False
     canonical: tuple[RuleName, ...] = ()
     resumed: bool = False
+    assignment: Assignment | None = None
+    prefill_seconds_per_token: float = 0.0
 
 
 OTHER_ENDPOINT = "other"

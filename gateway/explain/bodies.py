@@ -1,10 +1,23 @@
-"""Parses request bodies, as engines do: any body that an engine accepts can be read."""
+"""Parses request bodies, as engines do: any body that an engine accepts can be read.
+
+What is known of a prompt is not worked out again: ``Bodies`` remembers the texts of bodies, and ``TextMemo`` what else
+was derived from a text.
+"""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
+from xxhash import xxh3_128_digest
+
+from gateway.core.bounded_cache import BoundedCache
+from gateway.explain.prompt_text import PromptText, prompt_text
+
+_MEMO_BYTES = 8 * 1024 * 1024
+_ENTRY_BYTES = 500
+_PART_BYTES = 300
+_V = TypeVar("_V")
 
 
 def parsed(body: bytes) -> Mapping[str, Any] | None:
@@ -19,15 +32,73 @@ def parsed(body: bytes) -> Mapping[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
+def weight_of(text: PromptText) -> int:
+    """Memory of a text in a cache, in about as many bytes, as if nothing else held its parts."""
+    parts = len(text.messages) + len(text.tools)
+    characters = sum([len(each.text) for each in text.messages]) + 2 * sum([len(each.raw) for each in text.tools])
+    return _ENTRY_BYTES + _PART_BYTES * parts + characters
+
+
+class TextMemo(Generic[_V]):
+    """Values derived from texts, found by the object of a text: texts are frozen, and ``Bodies`` returns the same one
+    for the same body. Bounded in bytes of the texts."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._known: BoundedCache[int, tuple[PromptText, _V]] = BoundedCache(max_weight=max_bytes)
+
+    def get(self, text: PromptText) -> _V | None:
+        """The value of a text; None for none."""
+        known = self._known.get(id(text))
+        # The entry keeps its text alive, so that its id stays unique.
+        return None if known is None else known[1]
+
+    def put(self, text: PromptText, value: _V) -> None:
+        """Remember the value of a text."""
+        self._known.put(id(text), (text, value), weight=weight_of(text))
+
+    def clear(self) -> None:
+        """Forget all texts."""
+        self._known.clear()
+
+
 class Bodies:
-    """Parses bodies. The last one is remembered: its request is explained, and then tried with observed rules."""
+    """Parses bodies. The last one is remembered: its request is explained, and then tried with observed rules.
+
+    The texts of the latest ones are remembered as well, because many prompts are sent again.
+    """
 
     def __init__(self) -> None:
         self._body = b""
         self._fields: Mapping[str, Any] | None = None
+        self._keyed = b""
+        self._key = b""
+        self._texts: BoundedCache[tuple[str, bytes], PromptText] = BoundedCache(max_weight=_MEMO_BYTES)
 
     def fields(self, body: bytes) -> Mapping[str, Any] | None:
         """As ``parsed``; read-only."""
         if body is not self._body:
             self._body, self._fields = body, parsed(body)
         return self._fields
+
+    def key(self, body: bytes) -> bytes:
+        """A digest of a body."""
+        if body is not self._keyed:
+            self._keyed, self._key = body, xxh3_128_digest(body)
+        return self._key
+
+    def text(self, endpoint: str, body: bytes) -> PromptText | None:
+        """The parts of a body: the same object for a body that is known; None if it cannot be parsed."""
+        key = endpoint, self.key(body)
+        text = self._texts.get(key)
+        if text is None:
+            fields = self.fields(body)
+            if fields is None:
+                return None
+            text = prompt_text(endpoint, fields)
+            self._texts.put(key, text, weight=weight_of(text))
+        return text
+
+    def forget(self) -> None:
+        """Forget all texts."""
+        self._texts.clear()
+        self._body, self._fields, self._keyed = b"", None, b""

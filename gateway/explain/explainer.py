@@ -7,31 +7,28 @@ another template), they are scaled to the engine's count.
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
+from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,
     CacheEvent,
-    Difference,
     Explanation,
     ReferenceShown,
     ReplicaPrefix,
     ReplyChoice,
     RequestRecord,
-    TokenWindows,
 )
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.bodies import Bodies
-from gateway.explain.diff import find_difference
+from gateway.explain.comparison import Compared, compare
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
-from gateway.explain.prompt_text import LEADING_ROLES, PromptText, prompt_text
-from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References, common_tokens, tokens_behind
+from gateway.explain.prompt_text import PromptText
+from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References
 from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
-from gateway.explain.seen.seen_prompts import changed
 
 _EXCLUDED = {
     "": Reason.LOAD_BALANCED,
@@ -41,30 +38,6 @@ _EXCLUDED = {
 }
 
 _NO_TEXT = PromptText(())
-
-_EQUAL_SHOWN = 16
-"""Tokens shown before the first differing one."""
-_DIFFERING_SHOWN = 24
-"""Tokens shown from the first differing one on."""
-_CONTEXT_LOST = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
-
-
-class _Compared(NamedTuple):
-    """A request compared with its reference, in the gateway's tokens.
-
-    Attributes:
-        found: The reference.
-        equal: Length of the common prefix.
-        behind: Later tokens, beyond all that was computed before, that also occur in the reference.
-        difference: Why the prefix ends there; None if unknown or if there is no difference.
-        tokens: Token ids of both around the first differing token; None if they cannot be compared.
-    """
-
-    found: ReferenceMatch
-    equal: int
-    behind: int
-    difference: Difference | None
-    tokens: TokenWindows | None = None
 
 
 class Explainer:
@@ -95,6 +68,7 @@ class Explainer:
         self._references = references
         self._families = families
         self._turns = SlotTurns()
+        self._forgot_at = 0.0
 
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event that followed all requests so far."""
@@ -111,24 +85,37 @@ class Explainer:
     def expire(self, now: float) -> None:
         """Drop requests older than the TTL; ``now`` is Unix seconds."""
         self._references.expire(now)
+        self._forget_texts(now)
 
     def explain(self, record: RequestRecord) -> Explanation:
         """Explains a request, and keeps it for comparison with later ones."""
         if not record.parts or record.block_size < 1:
             return _counted(record)
-        fields = self._bodies.fields(record.body)
-        kept = _kept(record, _NO_TEXT if fields is None else prompt_text(record.endpoint, fields))
+        self._forget_texts(record.at)
+        kept = _kept(record, self._bodies.text(record.endpoint, record.body) or _NO_TEXT)
         found = self._references.find(kept, record.at)
+        if found is not None and found.reference.ids == kept.ids:
+            # A prompt that is sent again is held once.
+            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
         held = max((holder.held_tokens for holder in record.holders), default=0)
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
         explanation = _explained(record, kept, seen, found)
-        self._remember(record, kept)
+        if record.held_out is not HeldOut.SALTED:
+            self._remember(record, kept)
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
         previous = found.reference.request_id if found and found.same_conversation else None
         slot = self._turns.take(record.request_id, previous, slot)
         return explanation if slot is None else msgspec.structs.replace(explanation, slot=slot)
+
+    def _forget_texts(self, now: float) -> None:
+        """Drop what is remembered of texts besides the references, once in a TTL, so that none is kept for longer."""
+        if now - self._forgot_at >= self._references.ttl_seconds:
+            self._forgot_at = now
+            self._bodies.forget()
+            self._references.forget_readings()
+            self._families.forget_texts()
 
     def _remember(self, record: RequestRecord, kept: KeptRequest) -> None:
         replies = [reply.ids for reply in record.replies if reply.ids] if len(record.parts) == 1 else []
@@ -160,7 +147,7 @@ def _explained(
     start = here = sum(part.here_blocks for part in seen) * size
     other = sum(part.blocks for part in seen) * size
     ladder = _begun(record, seen_tokens=round(here * scale))
-    compared = _compared(record, kept, found, max(other, round(ladder.at / scale)))
+    compared = compare(record, kept, found, max(other, round(ladder.at / scale)))
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:
         # The reference was computed as well, even if its blocks were evicted from the table.
@@ -197,15 +184,16 @@ def _begun(record: RequestRecord, seen_tokens: int) -> Ladder:
     ladder = Ladder(record.prompt_tokens, reported)
     chosen = round(record.predicted_tokens * scale)
     best = max(record.holders, key=_by_worth, default=None)
-    if record.bypasses_cache or record.is_blind:
+    if record.held_out is HeldOut.SALTED:
+        ladder.climb(max(chosen, seen_tokens), Reason.HELD_OUT)
+    elif record.bypasses_cache or record.is_blind:
         # Cached blocks could not be used, or the index could not be searched.
         chosen = max(chosen, seen_tokens, round(best.held_tokens * scale) if best else 0)
         ladder.climb(chosen, Reason.CACHE_BYPASSED if record.bypasses_cache else Reason.INDEX_BLIND)
     else:
         ladder.climb(chosen, Reason.STALE_INDEX)
-    ladder.climb(
-        round(best.held_tokens * scale) if best else 0, _EXCLUDED[best.barred] if best else Reason.LOAD_BALANCED
-    )
+    reason = Reason.HELD_OUT if record.held_out else _EXCLUDED[best.barred] if best else Reason.LOAD_BALANCED
+    ladder.climb(round(best.held_tokens * scale) if best else 0, reason)
     return ladder
 
 
@@ -236,121 +224,6 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     return sum(
         length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
     )
-
-
-def _compared(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> _Compared | None:
-    """The request compared with its reference, if it has one; ``known`` tokens are held or were computed before."""
-    if found is None:
-        return None
-    reference = found.reference
-    ids = max(_sequences(reference), key=lambda each: common_tokens(each, kept.ids))
-    equal = common_tokens(ids, kept.ids)
-    own = len(kept.ids) // TOKEN_BYTES
-    difference = find_difference(
-        reference.text,
-        kept.text,
-        before_source=reference.source,
-        after_source=record.source,
-        same_conversation=found.same_conversation,
-        replies=reference.replies,
-        tools_first=record.tools_first,
-        equal_share=equal / max(own, 1),
-    )
-    if kept.text.has_ids or reference.text.has_ids:
-        difference = None if difference is None else _of_ids(difference)
-    then, now = reference.where, record.where
-    if then.tokenizer != now.tokenizer or then.variant != now.variant:
-        return _compared_by_text(found, kept, difference, known)
-    if len(record.parts) == 1:
-        start = max(equal, known)
-        behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
-        behind = max(behind, _lost_reply(reference, difference, start, own))
-    else:
-        # With several prompts, the known tokens are no prefix but a count over all prompts.
-        behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
-    windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])
-    return _Compared(found, equal, behind, _cause(record, found, difference), windows)
-
-
-def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) -> TokenWindows:
-    """Both token sequences around the first differing token, within the prompt that contains it."""
-    begin, end = 0, 0
-    for length in lengths:
-        begin, end = end, end + length
-        if equal < end:
-            break
-    first = min(equal - begin, _EQUAL_SHOWN)
-    start, stop = equal - first, equal + _DIFFERING_SHOWN
-    return TokenWindows(
-        before[start * TOKEN_BYTES : stop * TOKEN_BYTES],
-        after[start * TOKEN_BYTES : min(stop, end) * TOKEN_BYTES],
-        first,
-    )
-
-
-def _sequences(reference: KeptRequest) -> list[bytes]:
-    """The sequences the reference left in the engine's cache: its prompt followed by each of its replies."""
-    return [reference.ids + (reply.ids or b"") for reply in reference.replies] or [reference.ids]
-
-
-def _lost_reply(reference: KeptRequest, difference: Difference | None, start: int, own: int) -> int:
-    """Tokens of a reply that the client sends back in another form, if its generated ids are unknown."""
-    if difference is None or difference.reason is not Reason.REPLY_RERENDERED:
-        return 0
-    prompt = len(reference.ids) // TOKEN_BYTES
-    tokens = max((reply.tokens for reply in reference.replies if reply.ids is None), default=0)
-    return max(min(prompt + tokens - 1, own) - start, 0) if tokens else 0
-
-
-def _cause(record: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
-    """The first difference, or another cause of differing tokens."""
-    reason = changed(found.reference.where, record.where)
-    if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
-        return _elsewhere(reason)
-    is_lost = record.canonical.context_lost and found.same_conversation
-    if is_lost and difference is not None and _is_behind_the_leading(difference):
-        return msgspec.structs.replace(
-            difference, reason=Reason.HISTORY_EDITED, detail="context_lost", said=_CONTEXT_LOST
-        )
-    if difference is None and record.template_tells_time:
-        return Difference(
-            Reason.DYNAMIC_TIME,
-            "template_clock",
-            "chat_template",
-            said="The chat template itself prints the time (strftime_now).",
-        )
-    return difference
-
-
-def _is_behind_the_leading(difference: Difference) -> bool:
-    return difference.message is not None and difference.role not in LEADING_ROLES
-
-
-def _of_ids(difference: Difference) -> Difference:
-    """A difference in prompts given as token ids: only its place is known."""
-    path, said = difference.path, "The prompt is given as token ids, which differ from those before."
-    return Difference(Reason.UNCLASSIFIED, "token_ids", path, message=difference.message, said=said)
-
-
-def _elsewhere(reason: Reason) -> Difference:
-    return Difference(reason, str(reason), "", said=REASONS[reason].meaning)
-
-
-def _compared_by_text(found: ReferenceMatch, kept: KeptRequest, difference: Difference | None, known: int) -> _Compared:
-    """The comparison by characters, for prompts whose token ids come from different tokenizers."""
-    before, after = _characters(found.reference.text), _characters(kept.text)
-    own, length = len(kept.ids) // TOKEN_BYTES, len(after) // TOKEN_BYTES
-    equal = common_tokens(before, after)
-    alike = equal + (tokens_behind(before, after, equal) if equal < length else 0)
-    reason = changed(found.reference.where, kept.where) or Reason.UNCLASSIFIED
-    cause = _elsewhere(reason) if reason is not Reason.UNCLASSIFIED else difference
-    behind = round(own * alike / length) - known if length else 0
-    return _Compared(found, 0, max(behind, 0), cause)
-
-
-def _characters(text: PromptText) -> bytes:
-    whole = "\n".join([*(message.text for message in text.messages), *(tool.raw for tool in text.tools)])
-    return whole.encode("utf-32-le", "surrogatepass")
 
 
 def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:
@@ -396,7 +269,7 @@ def _note(record: RequestRecord, reason: Reason) -> str:
 
 
 def _explanation(
-    record: RequestRecord, ladder: Ladder, compared: _Compared | None, *, turn: int, was_skipped: bool
+    record: RequestRecord, ladder: Ladder, compared: Compared | None, *, turn: int, was_skipped: bool
 ) -> Explanation:
     confirmed = record.cached_tokens is not None
     missed = sorted(ladder.missed.items(), key=lambda item: -item[1])

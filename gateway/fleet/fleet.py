@@ -98,7 +98,7 @@ class Fleet:
             if r.up is False or r.drain_causes or r.id in exclude or (regions and r.region not in regions):
                 continue
             known.append(r)
-            if _failing(r, now):
+            if (r.breaker.failures or r.breaker.until > now) and _failing(r, now):
                 continue
             sound.append(r)
             if r.up and not r.warming:

@@ -77,6 +77,8 @@ class Replica:
         card: Its entry for the model in ``/v1/models``, or None.
         wrong_model: Whether it has no such entry: its address may belong to another model's engine by now.
         usage_details: Whether its answers report cached prompt tokens; None while unknown.
+        targets: Its ranks as targets. A single rank is always rank 0, even if the engine numbers it differently: the
+            other ranks are other replicas then.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Replica:
         self.wrong_model = False
         self.usage_details: bool | None = None
         self._targets = {0: Target(replica_id)}
-        self._target_list = tuple(self._targets.values())
+        self.targets: Sequence[Target] = tuple(self._targets.values())
         self._loads = {0: RankLoad()}
 
     def state(self, now: float) -> ReplicaState:
@@ -164,11 +166,6 @@ class Replica:
     def prefill_tokens(self) -> int:
         """Uncached prompt tokens in flight that are not yet computed."""
         return sum(load.prefill_tokens for load in self._loads.values())
-
-    def targets(self) -> Sequence[Target]:
-        """Its ranks as targets. A single rank is always rank 0, even if the engine numbers it differently:
-        the other ranks are other replicas then."""
-        return self._target_list
 
     def asked_target(self, asked_rank: int) -> Target | None:
         """The target of a client's own ``x-data-parallel-rank`` header; None if there is no such rank."""
@@ -231,7 +228,7 @@ class Replica:
         ranks = [each.rank for each in facts.ranks] if several else [0]
         if list(self._targets) != ranks:
             self._targets = {rank: Target(self.id, rank) for rank in ranks}
-            self._target_list = tuple(self._targets.values())
+            self.targets = tuple(self._targets.values())
         by_rank = {each.rank if several else 0: each for each in facts.ranks}
         for rank in ranks:
             self._loads.setdefault(rank, RankLoad()).end_scrape(by_rank.get(rank), self.traffic, valid_until)

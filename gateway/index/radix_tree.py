@@ -84,7 +84,7 @@ class RadixTree:
         Returns:
             How many of them are held, and the last node that the chain goes through to its end.
         """
-        node = self._start(below)
+        node = self._root if below is None or below.parent is None else below
         depth = node.depth + len(node.hashes)
         while depth < limit:
             child = node.children.get(hashes[depth])
@@ -111,7 +111,7 @@ class RadixTree:
         Returns:
             The node it ends with.
         """
-        node = self._start(below)
+        node = self._root if below is None or below.parent is None else below
         depth, total = node.depth + len(node.hashes), len(hashes)
         while depth < total:
             child = node.children.get(hashes[depth])
@@ -127,7 +127,8 @@ class RadixTree:
             node, depth = child, end
         node.pins += 1
         self.blocks += partial
-        self._make_room()
+        if self.blocks > self.capacity_blocks:
+            self._evict()
         return node
 
     def recomputed(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
@@ -144,7 +145,8 @@ class RadixTree:
         end.pins -= 1
         self._offer(end)
         self._offer(copies)
-        self._make_room()
+        if self.blocks > self.capacity_blocks:
+            self._evict()
 
     def unknown(self, count: int) -> "array[int]":
         """Unique hashes for blocks of unknown content, which no request can match."""
@@ -172,7 +174,8 @@ class RadixTree:
             current.stamp = clock
             current = current.parent
         self._offer(node)
-        self._make_room()
+        if self.blocks > self.capacity_blocks:
+            self._evict()
 
     def withdraw(self, node: Node, *, partial: bool = False) -> None:
         """A request that ended with this node never ran: remove the blocks that only it had added.
@@ -210,11 +213,8 @@ class RadixTree:
     def resize(self, capacity_blocks: int) -> None:
         """Change the capacity, evicting what no longer fits."""
         self.capacity_blocks = capacity_blocks
-        self._make_room()
-
-    def _start(self, below: Node | None) -> Node:
-        """Where a walk begins: at the root, if the node to begin at is not part of the tree any more."""
-        return self._root if below is None or below.parent is None else below
+        if self.blocks > self.capacity_blocks:
+            self._evict()
 
     def _add(self, parent: Node, hashes: "array[int]", depth: int, now: float, stamp: int) -> Node:
         child = Node(parent, hashes, depth, now, stamp)
@@ -251,10 +251,6 @@ class RadixTree:
             self._leaves = [entry for entry in self._leaves if _is_current(entry)]
             heapq.heapify(self._leaves)
             self._sweep_at = 64 + 2 * len(self._leaves)
-
-    def _make_room(self) -> None:
-        if self.blocks > self.capacity_blocks:
-            self._evict()
 
     def _evict(self, until_stamp: int | None = None) -> None:
         while self._leaves and (self.blocks > self.capacity_blocks or until_stamp is not None):

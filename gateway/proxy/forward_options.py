@@ -1,8 +1,9 @@
 """What an attempt sends, its limits, and who gets what happens during it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from gateway.proxy.request_body import EngineBody
 
@@ -14,13 +15,16 @@ class AttemptEvents(Protocol):
         """The first byte of a stream has come: the prompt is computed."""
         ...
 
+    def prefill_done(self) -> None:
+        """The estimated end of the prefill has come: the prompt should be computed by now."""
+        ...
+
     def on_response_started(self) -> None:
         """The client is about to get the first event of a stream, or the first part of a large body."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardOptions:
+class ForwardOptions(msgspec.Struct, frozen=True):
     """What one attempt sends, how long it may take, and what is added to its answer.
 
     Attributes:
@@ -30,6 +34,7 @@ class ForwardOptions:
         trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
         deadline: When the request times out, in the running loop's time (monotonic seconds).
         retry_after_seconds: Added to an answer of 429 without ``retry-after``.
+        prefill_seconds: Estimated time until the prompt is computed; None: the first byte will show it.
         begun: Whether the client has the beginning of the stream already, from another replica.
     """
 
@@ -39,11 +44,11 @@ class ForwardOptions:
     trace_headers: Sequence[tuple[bytes, bytes]] | None
     deadline: float
     retry_after_seconds: int
+    prefill_seconds: float | None = None
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerLimits:
+class AnswerLimits(msgspec.Struct, frozen=True):
     """Limits of every answer.
 
     Attributes:

@@ -119,9 +119,12 @@ class ResponseRelay:
         self._pause_seconds = limits.chunk_timeout_seconds
         self._deadline = options.deadline
         self.flight = InflightRequest(loop, now, self._time_over)
-        # The nearer time first: the loop's timer is set once then.
-        self._extend(now)
-        self.flight.wait_until(min(now + limits.first_byte_timeout_seconds, options.deadline))
+        self._first_byte_until = min(now + limits.first_byte_timeout_seconds, options.deadline)
+        self._in_prefill = options.prefill_seconds is not None
+        if options.prefill_seconds is None:
+            self._wait_for_first_byte(now)
+        else:
+            self.flight.wait_until(min(now + options.prefill_seconds, self._first_byte_until))
         self.exchange: HttpExchange | None = None
 
     def close(self) -> None:
@@ -163,6 +166,7 @@ class ResponseRelay:
         flight = self.flight
         flight.last_byte_at = now
         flight.wait_until(min(now + self._pause_seconds, self._deadline))
+        self._in_prefill = False
         if not self._streamed:
             self._body += data
             if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
@@ -202,11 +206,20 @@ class ResponseRelay:
         """From now on the replica, or a client that does not read, has the time of one pause."""
         self.flight.wait_until(min(now + self._pause_seconds, self._deadline))
 
+    def _wait_for_first_byte(self, now: float) -> None:
+        # The nearer time first: the loop's timer is set once then.
+        self._extend(now)
+        self.flight.wait_until(self._first_byte_until)
+
     def _time_over(self) -> None:
-        """The replica was silent for too long, or its health checks fail."""
+        """The prefill should have ended, the replica was silent for too long, or its health checks fail."""
         if self.flight.called_back:
             self.problem = "its health checks fail"
             self._end(Ending.BROKEN)
+        elif self._in_prefill:
+            self._in_prefill = False
+            self._events.prefill_done()
+            self._wait_for_first_byte(self._loop.time())
         elif self._started and self.sink.congested:
             # The replica sends, but the client does not read: treat a client that slow as disconnected.
             self._end(Ending.CLIENT_GONE)

@@ -75,6 +75,10 @@ class Chooser:
             "session": self._session,
         }[policy]
 
+    def with_policy(self, policy: str) -> "Chooser":
+        """A chooser with another policy and the same settings."""
+        return Chooser(policy, self._miss_weight, self._tie_margin, self._slots)
+
     def choose(
         self,
         loads: Sequence[Load],

@@ -89,7 +89,8 @@ class LearnedRates:
 
     Args:
         start: Rates before the first answer.
-        pool: Rates shared by the replicas of a model; every observation is passed on to it.
+        pool: Rates shared by the replicas of a model, which have no pool themselves; every observation is passed on to
+            it.
     """
 
     def __init__(self, start: Rates, pool: "LearnedRates | None" = None) -> None:
@@ -112,7 +113,7 @@ class LearnedRates:
         own = self._rates
         if self._pool is None:
             return own
-        pooled = self._pool.rates
+        pooled = self._pool._rates
         if self._combined[0] is not own or self._combined[1] is not pooled:
             self._combined = own, pooled, self._combine(own, pooled, self._pool._mean_seconds)
         return self._combined[2]

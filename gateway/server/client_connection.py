@@ -261,7 +261,7 @@ class ClientConnection(asyncio.Protocol):
             headers,
             version,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
-            expects_continue=any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers),
+            expects_continue=b"100-continue" in [value.lower() for name, value in headers if name == b"expect"],
         )
         self._in_head, self._in_body = False, True
         self._first = False

@@ -19,13 +19,14 @@ _LOOK_SECONDS = 2.0
 
 _log = structlog.get_logger("gateway.server.reload")
 
-_LIVE_SECTIONS = frozenset({"admission", "canon", "explain", "personal_data", "tenants", "warm"})
+_LIVE_SECTIONS = frozenset({"admission", "canon", "cost", "experiment", "explain", "personal_data", "tenants", "warm"})
 _LIVE_OF_MODELS = frozenset(
     {
         "canon",
         "chat_template",
         "chat_template_kwargs",
         "content_format",
+        "cost",
         "discover",
         "gpus_per_replica",
         "replicas",

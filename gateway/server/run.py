@@ -25,7 +25,7 @@ from gateway.config.settings import Settings
 from gateway.core.errors import ConfigInvalid
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
-from gateway.heap import return_large_blocks
+from gateway.heap import return_free_memory, return_large_blocks
 from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
@@ -158,6 +158,7 @@ async def _serve(
         reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
         await gateway.start()
         _relax_garbage_collection()
+        return_free_memory()
         orders = ServeOptions(reloader.ask, gateway.take_order)
         (part.listen if part else _listen_to_signals)(orders)
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ time and label), ``findings`` (largest causes of misses) and ``entries`` (the la
 """
 
 from gateway.stats.journal import FamiliesShown, Stats
-from gateway.stats.label_limiter import ComputePrice, StatsLimits
+from gateway.stats.label_limiter import StatsLimits
+from gateway.stats.prices import ComputePrice
 
 __all__ = ["ComputePrice", "FamiliesShown", "Stats", "StatsLimits"]

@@ -70,7 +70,13 @@ BINS = _LARGEST + 1
 WARM = COLD + BINS
 """The first of a column for each bin of times to first token of warm requests."""
 
-SAVED_SECONDS = WARM + BINS
+COLD_TOTAL = WARM + BINS
+"""The first of a column for each bin of total latencies of cold requests."""
+
+WARM_TOTAL = COLD_TOTAL + BINS
+"""The first of a column for each bin of total latencies of warm requests."""
+
+SAVED_SECONDS = WARM_TOTAL + BINS
 """Prefill seconds saved by hits."""
 
 SAVED_GPU_SECONDS = SAVED_SECONDS + 1

@@ -18,6 +18,9 @@ from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.time_buckets import COUNTS, Resolution, TimeBuckets, covering_buckets
 from gateway.stats.totals import Totals, add_to
 
+HOURS = 2
+"""Index in ``COUNTS`` of the ring of hours."""
+
 _MAX_KEYS = 1000
 """Maximum number of keys in one sum. More occur only if clients keep changing their names."""
 
@@ -68,6 +71,8 @@ class Counters:
 
     def __init__(self) -> None:
         self._rings = tuple(_CountRing(resolution) for resolution in COUNTS)
+        # Apart, because shorter windows are summed from hours as well, and begin with this process.
+        self._earlier = _CountRing(COUNTS[HOURS])
         self._present: dict[StatsKey, Row] = {}
         self._present_start = 0
 
@@ -84,6 +89,16 @@ class Counters:
             self._add_present()
             self._present_start = start
         _add_row(self._present, key, row)
+
+    def hours(self) -> Iterator[tuple[int, Mapping[StatsKey, Row]]]:
+        """Start and rows of every hour that is kept, in no order; of one hour maybe twice."""
+        self._add_present()
+        yield from self._rings[HOURS].rows()
+        yield from self._earlier.rows()
+
+    def restore(self, key: StatsKey, start: int, row: Row) -> None:
+        """Add the row of a whole hour of an earlier process; windows of a day and less do not include it."""
+        self._earlier.add(key, start, row)
 
     def step(self, selection: Selection) -> int:
         """Seconds per bucket of the selection's window."""
@@ -104,6 +119,9 @@ class Counters:
         self._add_present()
         rings = [each.ring for each in self._rings[selection.window.ring :]]
         buckets = covering_buckets(rings, now, selection.window.seconds)
+        if selection.window.ring >= HOURS:
+            earlier = self._earlier.ring.between(now, selection.window.seconds)
+            buckets = chain(buckets, (bucket for _, bucket in earlier))
         frames = [frame for bucket in buckets for frame in bucket.frames(sections)]
         times = Counter(key for frame in frames for key in frame.keys if selection.takes(*key))
         kept = {key for key, _ in times.most_common(_MAX_KEYS)}
@@ -131,16 +149,20 @@ class Counters:
             Starts of the non-empty buckets, oldest first; and an array of shape (buckets, names, columns).
         """
         self._add_present()
-        ring = self._rings[selection.window.ring].ring
-        buckets = list(ring.between(now, selection.window.seconds))
+        window = selection.window
+        buckets = list(self._rings[window.ring].ring.between(now, window.seconds))
+        if window.ring >= HOURS:
+            buckets += self._earlier.ring.between(now, window.seconds)
+        starts = sorted({start for start, _ in buckets})
+        rows = {start: number * len(names) for number, start in enumerate(starts)}
         numbers = {name: number for number, name in enumerate(names)}
         grouping = _Grouping(lambda key: numbers[name_of(key)] if selection.takes(*key) else -1)
-        table = RowTable(len(buckets) * len(names), sections=1)
-        for number, (_, bucket) in enumerate(buckets):
+        table = RowTable(len(starts) * len(names), sections=1)
+        for start, bucket in buckets:
             for frame in bucket.frames(sections=1):
                 groups = grouping.groups(frame)
-                table.add(frame, np.where(groups < 0, groups, groups + number * len(names)))
-        return [start for start, _ in buckets], table.sums().reshape(len(buckets), len(names), SERIES)
+                table.add(frame, np.where(groups < 0, groups, groups + rows[start]))
+        return starts, table.sums().reshape(len(starts), len(names), SERIES)
 
     def _add_present(self) -> None:
         rows, self._present = self._present, {}
@@ -228,6 +250,13 @@ class _CountRing:
                 self._pack()
             self._open.append(bucket)
         bucket.add(key, row)
+
+    def rows(self) -> Iterator[tuple[int, Mapping[StatsKey, Row]]]:
+        for start, bucket in self.ring.started():
+            rows = bucket.frame.rows() if bucket.frame is not None else {}
+            for key, row in bucket.rows.items():
+                add_to(rows.setdefault(key, {}), row)
+            yield start, rows
 
     def _pack(self) -> None:
         for bucket in self._open:

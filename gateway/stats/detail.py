@@ -12,7 +12,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
-from gateway.stats.label_limiter import ComputePrice
+from gateway.stats.prices import ComputePrice
 
 EVIDENCE: Mapping[bool, str] = {True: "confirmed", False: "predicted"}
 """Evidence of hits and reasons, by whether the engine reported its hits."""

@@ -20,7 +20,8 @@ from gateway.stats.columns import (
     percentiles,
 )
 from gateway.stats.counters import Counters, SelectionTotals
-from gateway.stats.label_limiter import OTHER, ComputePrice, StatsKey
+from gateway.stats.label_limiter import OTHER, StatsKey
+from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.totals import Totals
 
@@ -81,6 +82,11 @@ def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
 def first_tokens(cell: Totals) -> dict[str, object]:
     """Times to first token of cold and warm requests."""
     return {"cold": _spread(cell.cold), "warm": _spread(cell.warm)}
+
+
+def total_latencies(cell: Totals) -> dict[str, object]:
+    """Times from arrival to the end of the answer of cold and warm requests, where the answer is complete."""
+    return {"cold": _spread(cell.cold_total), "warm": _spread(cell.warm_total)}
 
 
 def value(cell: Totals, price: ComputePrice) -> dict[str, object]:

@@ -14,7 +14,8 @@ import msgspec
 from gateway.core.explanation import Attribution, Difference, Explanation
 from gateway.core.reasons import REASONS, Reason, Remedy
 from gateway.stats.figures import points, share
-from gateway.stats.label_limiter import ComputePrice, StatsKey, StatsLimits
+from gateway.stats.label_limiter import StatsKey, StatsLimits
+from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import Selection
 from gateway.stats.time_buckets import FINDINGS, CostBuckets, CostPacking, covering_buckets
 

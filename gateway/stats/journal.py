@@ -9,13 +9,17 @@ import orjson
 from gateway.core.errors import NotFound
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.stats import figures
-from gateway.stats.counters import Counters
+from gateway.stats.counters import HOURS, Counters
+from gateway.stats.day_totals import DayTotal, report
 from gateway.stats.detail import EVIDENCE, iso_time, request_shown, tokens_shown
 from gateway.stats.entries import RequestEntries, RequestEntry
 from gateway.stats.figures import rules_summed, series_shown
 from gateway.stats.findings import Suggestions, TopCauses
-from gateway.stats.label_limiter import ComputePrice, LabelLimiter, StatsLimits
+from gateway.stats.history import HistoryInvalid, JournalHistory, day_totals_of
+from gateway.stats.label_limiter import LabelLimiter, StatsLimits
+from gateway.stats.markers import Marker
 from gateway.stats.peer_totals import PeerTotals, encode_totals
+from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import (
     PARTS,
     Selection,
@@ -72,10 +76,11 @@ class Stats:
         self._name = name
         limits = limits or StatsLimits()
         self._since = since
+        self._history = JournalHistory(since, name)
         self._price = price
         self._families = families
         self._keys = LabelLimiter(limits)
-        self._counts = Counters()
+        self._counts = self._history.counts
         self._findings = TopCauses(limits)
         self._suggestions = Suggestions(limits)
         self._entries = RequestEntries(limits)
@@ -100,6 +105,14 @@ class Stats:
             return
         key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.at)
         self._counts.add(key, record.at, row_of(record, explanation, gpus))
+        used = DayTotal(
+            1,
+            explanation.prompt_tokens,
+            explanation.hits,
+            explanation.prompt_tokens if explanation.hits_confirmed else 0,
+            record.completion_tokens or 0,
+        )
+        self._history.days.add(record.at, record.tenant, record.model, used)
         per_token = record.prefill_seconds_per_token * gpus
         self._findings.add(key, record.request_id, record.at, explanation, per_token)
         self._suggestions.add(key, record.at, explanation)
@@ -119,6 +132,7 @@ class Stats:
         hits_confirmed: bool,
         prefill_seconds: float,
         gpus: float,
+        completion_tokens: int = 0,
     ) -> None:
         """Add the sums of requests that were not explained. They count as skipped, their missed tokens as unclassified.
 
@@ -134,8 +148,11 @@ class Stats:
             hits_confirmed: Whether engines reported these hits.
             prefill_seconds: Prefill seconds of all prompt tokens, without any hit.
             gpus: GPUs per replica.
+            completion_tokens: Their generated tokens.
         """
         key = self._keys.key(model, tenant, source, template, at)
+        used = DayTotal(requests, prompt_tokens, hits, prompt_tokens if hits_confirmed else 0, completion_tokens)
+        self._history.days.add(at, tenant, model, used)
         per_token = prefill_seconds / prompt_tokens if prompt_tokens else 0.0
         row = row_of_skipped(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
         self._counts.add(key, at, row)
@@ -146,9 +163,9 @@ class Stats:
         """Answers a query of the admin API, as JSON. Empty arguments count as missing.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests`` or ``request``; ``tokens``, whose answer must be masked
-                before it is shown, because token ids reveal the text; or ``figures``, whose answer is binary, for
-                ``others`` of another gateway.
+            question: ``summary``, ``reasons``, ``requests``, ``request`` or ``report``; ``tokens``, whose answer must
+                be masked before it is shown, because token ids reveal the text; or ``figures`` and ``history``, whose
+                answers are binary, for ``others`` of another gateway and to be stored.
             arguments: As in ``ExplainClient.ask``.
             now: Unix seconds.
             others: Answers of the journals of other gateways to ``figures``; None if they are unavailable.
@@ -172,6 +189,11 @@ class Stats:
                 return orjson.dumps(tokens_shown(self._entries.get(read_names(arguments, ("id",)).get("id", ""))))
             case "figures":
                 return encode_totals(self._counts, now, sender=self._name, since=self._since)
+            case "history":
+                return self._history.encoded()
+            case "report":
+                given = read_names(arguments, ("month", "tenant", "gateways"))
+                return orjson.dumps(self._report(given, now, others))
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
 
     def _summary(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
@@ -182,21 +204,45 @@ class Stats:
             self._suggestions,
             selection,
             now,
-            since=self._since,
+            since=self._began(selection),
+            findings_since=self._since,
             price=self._price,
             families=list(self._families(now, model=selection.model, tenant=selection.tenant)),
             elsewhere=PeerTotals(others, self._name) if read_gateways(given) else None,
         )
 
     def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:
-        return series_shown(
-            self._counts,
-            read_selection(given),
-            now,
-            since=self._since,
-            only=read_reason(given),
-            by=read_part(given),
-        )
+        selection = read_selection(given)
+        began = self._began(selection)
+        shown = series_shown(self._counts, selection, now, since=began, only=read_reason(given), by=read_part(given))
+        return shown | {"markers": self._history.markers.shown(self._counts.first_start(selection, now))}
+
+    def add_marker(self, marker: Marker) -> None:
+        """Add a marker to the trend."""
+        self._history.markers.add(marker)
+
+    def restore(self, data: bytes) -> None:
+        """Add the history of an earlier process, as the question ``history`` answers it.
+
+        Raises:
+            HistoryInvalid: It cannot be read; nothing was added.
+        """
+        self._history.restore(data)
+
+    def _began(self, selection: Selection) -> float:
+        """Begin of the totals that a window is read from: only hours and longer outlive a restart."""
+        return self._history.since if selection.window.ring >= HOURS else self._since
+
+    def _report(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
+        totals = [self._history.days]
+        missing = others is None
+        for data in others or ():
+            try:
+                totals.append(day_totals_of(data))
+            except HistoryInvalid:
+                missing = True
+        shown = report(totals, given, now, self._price)
+        return shown | ({"gateways": {"counted": len(totals), "missing": missing}} if read_gateways(given) else {})
 
     def _request(self, request_id: str) -> bytes:
         entry = self._entries.get(request_id)
@@ -217,6 +263,7 @@ def summary_shown(
     now: float,
     *,
     since: float,
+    findings_since: float,
     price: ComputePrice,
     families: Sequence[Mapping[str, object]],
     elsewhere: PeerTotals | None = None,
@@ -229,7 +276,8 @@ def summary_shown(
         suggestions: Slots that rules could handle.
         selection: Window and filters.
         now: Unix seconds.
-        since: Start of the journal, Unix seconds.
+        since: Begin of the counters, Unix seconds.
+        findings_since: Begin of the findings.
         price: Price of GPU time.
         families: Differences between client families.
         elsewhere: Totals of other gateways to add; None if they were not requested.
@@ -249,12 +297,15 @@ def summary_shown(
         "ladder": figures.ladder(total),
         "reasons": figures.reasons(total, price),
         "ttft": figures.first_tokens(total),
+        "total_latency": figures.total_latencies(total),
         **figures.value(total, price),
         **{f"by_{part}": figures.grouped(sums.by(part), part, price) for part in PARTS},
         "turns": figures.turns(total),
         "rounding_tokens": figures.rounding_tokens(total),
         "rerendered_tokens": figures.rerendered_tokens(total),
-        "findings": findings.shown(selection, now, since=since, prompt_tokens=own_total.prompt_tokens, price=price),
+        "findings": findings.shown(
+            selection, now, since=findings_since, prompt_tokens=own_total.prompt_tokens, price=price
+        ),
         "families": families,
         "canonicalization": rules_summed(sums, price)
         | {"suggestions": suggestions.shown(selection, now, own_total.observed[1])},

@@ -1,4 +1,4 @@
-"""Bounds of the statistics: how many requests, label sets and findings are kept; and the price of a GPU.
+"""Bounds of the statistics: how many requests, label sets and findings are kept.
 
 ``LabelLimiter`` bounds the label sets of totals, because clients choose their source, and proxies may name tenants.
 """
@@ -36,23 +36,6 @@ class StatsLimits:
     sources: int = 30
     findings: int = 200
     suggestions: int = 40
-
-
-@dataclass(frozen=True, slots=True)
-class ComputePrice:
-    """Price of GPU time.
-
-    Attributes:
-        per_gpu_hour: Price of one GPU hour; None shows no prices.
-        currency: Currency of that price.
-    """
-
-    per_gpu_hour: float | None = None
-    currency: str = "USD"
-
-    def of(self, gpu_seconds: float) -> float | None:
-        """Price of GPU seconds; None if no price is set."""
-        return None if self.per_gpu_hour is None else round(gpu_seconds / 3600 * self.per_gpu_hour, 6)
 
 
 class StatsKey(NamedTuple):

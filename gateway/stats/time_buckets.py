@@ -111,6 +111,10 @@ class TimeBuckets(Generic[T]):
         """All buckets."""
         yield from (slot[1] for slot in self._slots if slot is not None)
 
+    def started(self) -> Iterator[tuple[int, T]]:
+        """Start and bucket of all buckets, in no order."""
+        yield from (slot for slot in self._slots if slot is not None)
+
     def between(self, now: float, seconds: float) -> Iterator[tuple[int, T]]:
         """Start and bucket of each bucket in a window, oldest first."""
         for start in range(self.first_start(now, seconds), self.start_of(now) + 1, self.step):

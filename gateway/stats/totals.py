@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from gateway.core.canonical import RuleMode
 from gateway.core.decision import is_warm
 from gateway.core.explanation import Explanation, RequestRecord
+from gateway.core.outcome import Ending
 from gateway.core.reasons import REASONS, Reason
 from gateway.stats import columns
 from gateway.stats.columns import BINS, Bins, Row, bin_of
@@ -108,6 +109,16 @@ class Totals:
         return self._bins(columns.WARM)
 
     @property
+    def cold_total(self) -> Bins:
+        """Total latencies of answered requests with less than half of their prompt reused."""
+        return self._bins(columns.COLD_TOTAL)
+
+    @property
+    def warm_total(self) -> Bins:
+        """Total latencies of answered requests with at least half of their prompt reused."""
+        return self._bins(columns.WARM_TOTAL)
+
+    @property
     def turns(self) -> Mapping[int, tuple[int, int]]:
         """Prompt tokens and hits, by turn; only turns that have any."""
         return {
@@ -166,9 +177,11 @@ def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
     row[columns.REQUESTS] = 1
     if explanation.was_skipped:
         row[columns.SKIPPED] = 1
+    warm = is_warm(explanation.hits, explanation.prompt_tokens)
     if record.ttft_seconds is not None:
-        warm = is_warm(explanation.hits, explanation.prompt_tokens)
         row[(columns.WARM if warm else columns.COLD) + bin_of(record.ttft_seconds)] = 1
+    if record.ending == Ending.COMPLETE:
+        row[(columns.WARM_TOTAL if warm else columns.COLD_TOTAL) + bin_of(record.seconds)] = 1
     if explanation.turn:
         turn = min(explanation.turn, columns.TURNS) - 1
         row[columns.TURN_TOKENS + turn] = explanation.prompt_tokens

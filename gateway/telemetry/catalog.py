@@ -73,8 +73,8 @@ class MetricCatalog:
         )
         self.request_seconds = Histogram(
             "gateway_request_seconds",
-            "Seconds from a request's arrival to the end of its answer.",
-            ("model", "endpoint"),
+            "Seconds from a request's arrival to the end of its answer, by decision (none: no replica could take it).",
+            ("model", "endpoint", "decision"),
             bounds=REQUEST_SECONDS,
             registry=registry,
         )

@@ -18,9 +18,10 @@ from gateway.telemetry.collectors import Counter
 
 _UNKNOWN = "unknown"
 _WAITING = "queue"
+_UNPLACED = "none"
 _RELOAD_RESULTS = ("taken", "refused")
 _RESUMED = ("whole", "broken")
-_BACKENDS = ("audit", "spaces_file")
+_BACKENDS = ("audit", "spaces_file", "history")
 _PARITY_RESULTS = ("equal", "different")
 _DIRECTIONS = ("over", "under")
 
@@ -70,7 +71,8 @@ class MetricsObserver:
         tenant = s.caller.tenant.label
         c.requests.values[s.model, tenant, s.endpoint, s.status] += 1
         c.encodings.values[s.model, s.token_source] += 1
-        c.request_seconds.series[s.model, s.endpoint].observe_request(s.seconds, s.request_id)
+        decision = _UNPLACED if s.decision is None else s.decision.kind
+        c.request_seconds.series[s.model, s.endpoint, decision].observe_request(s.seconds, s.request_id)
         overhead = c.overhead_seconds.series
         for stage, seconds in s.stages:
             if stage != _WAITING:  # waiting for replicas is no overhead; see ``on_queued``
@@ -183,7 +185,7 @@ class MetricsObserver:
                 metric.remove("replica", replica)
 
     def on_state_error(self, backend: str) -> None:
-        """Count a failure to write or read state (``audit``, ``spaces_file``). Thread-safe."""
+        """Count a failure to write or read state (``audit``, ``spaces_file``, ``history``). Thread-safe."""
         self._catalog.state_errors.inc(backend)
 
     def on_peers(self, peers: int) -> None:

@@ -6,12 +6,14 @@ corpus equally.
 """
 
 from array import array
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import fastokens
-import tiktoken
-import tokenizers
+
+if TYPE_CHECKING:
+    import tiktoken
+    import tokenizers
 
 
 class TokenBackend(Protocol):
@@ -35,7 +37,7 @@ class HuggingFaceTokens:
 
     name = "tokenizers"
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(self, tokenizer: "tokenizers.Tokenizer") -> None:
         self._tokenizer = tokenizer
 
     def encode(self, text: str, add_special_tokens: bool) -> bytes:
@@ -60,13 +62,17 @@ class FastTokens:
         ids: bytes = self._tokenizer.encode_batch_flat([text], add_special_tokens=add_special_tokens)[0]
         return ids
 
+    def decode(self, ids: list[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
 
 class TiktokenTokens:
     """A tiktoken encoding. It has no start or end tokens of its own."""
 
     name = "tiktoken"
 
-    def __init__(self, encoding: tiktoken.Encoding) -> None:
+    def __init__(self, encoding: "tiktoken.Encoding") -> None:
         self._encoding = encoding
 
     def encode(self, text: str, add_special_tokens: bool) -> bytes:  # noqa: ARG002 - it has none to add
@@ -94,3 +100,13 @@ def proves_equal(candidate: TokenBackend, reference: TokenBackend, corpus: Seque
         for text in corpus
         for special in (False, True)
     )
+
+
+def decodes_equally(candidate: FastTokens, decode: Callable[[list[int]], str], corpus: Sequence[str]) -> bool:
+    """Whether a backend decodes the tokens of every text of a corpus as a reference does: together, and one by one."""
+    for text in corpus:
+        ids = array("I", candidate.encode(text, add_special_tokens=True)).tolist()
+        pieces = [ids, *([each] for each in ids)]
+        if any(candidate.decode(piece) != decode(piece) for piece in pieces):
+            return False
+    return True

@@ -91,24 +91,23 @@ class ChainHasher:
         previous = root
         for number, start in enumerate(range(0, whole, run), 1):
             part = tokens[start : start + run]
-            known = (
-                self.extend(previous, part, block_size, extras) if extras else self._known_run(previous, part, block)
-            )
+            if extras:
+                known = self.extend(previous, part, block_size, extras)
+            else:
+                # A digest of the tokens: as a part of the key themselves, they would be kept, and take longer to look
+                # up.
+                key = xxh3_128_digest(previous.to_bytes(8, "little") + part)
+                if (remembered := self._runs.get(key)) is not None:
+                    known = remembered
+                else:
+                    known = _hash_run(previous, part, block)
+                    self._runs.put(key, known)
             hashes += known
             previous = known[-1]
             if number % _PORTION_RUNS == 0:
                 yield
         hashes += self.extend(previous, tokens[whole:end], block_size, extras)
         return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
-
-    def _known_run(self, previous: int, part: bytes, block: int) -> list[BlockHash]:
-        # A digest of the tokens: as a part of the key themselves, they would be kept, and take longer to look up.
-        key = xxh3_128_digest(previous.to_bytes(8, "little") + part)
-        known = self._runs.get(key)
-        if known is None:
-            known = _hash_run(previous, part, block)
-            self._runs.put(key, known)
-        return known
 
     def extended(self, root: int, chain: BlockChain, rest: bytes, tokens: int) -> BlockChain:
         """Chain of a longer prompt that begins with one already hashed; only what is new is hashed.

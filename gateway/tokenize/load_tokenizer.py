@@ -15,10 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tiktoken
-import tiktoken.load
-import tokenizers
-
 from gateway.core.errors import TokenizerUnavailable
 from gateway.tokenize import proof_corpus as corpus
 from gateway.tokenize.backends import (
@@ -27,6 +23,7 @@ from gateway.tokenize.backends import (
     TiktokenTokens,
     TokenBackend,
     TransformersTokens,
+    decodes_equally,
     proves_equal,
 )
 from gateway.tokenize.chat_template import ChatTemplate, check_syntax
@@ -37,9 +34,10 @@ from gateway.tokenize.template_proof import prints_messages_alone
 
 BUILTIN = Path(__file__).parent / "builtin"
 
-_SEGMENT_BYTES_PER_MIB = 3 * 2**18
-_MESSAGE_BYTES_PER_MIB = 2**18
-"""Parts of the memory for tokens: fastokens keeps those of text between added tokens, the gateway those of messages."""
+_SEGMENT_BYTES_PER_MIB = 2**19
+_MESSAGE_BYTES_PER_MIB = 2**19
+"""Parts of the memory for tokens: fastokens keeps text between added tokens and its tokens, the gateway only those of
+messages."""
 
 # The split pattern of OpenAI's cl100k_base, which models that ship a bare file of ranks (Qwen's first generation,
 # for one) were trained with. Source: tiktoken_ext/openai_public.py.
@@ -63,7 +61,7 @@ def load_local(
     chat_template: str | None = None,
     template_arguments: Mapping[str, Any] | None = None,
     content_format: ContentFormat | None = None,
-    cache_mib: int = 64,
+    cache_mib: int = 32,
 ) -> LocalEncoder:
     """Load a tokenizer and its chat template.
 
@@ -172,10 +170,10 @@ def _builtin(name: str, cache_mib: int) -> _Source:
         raise TokenizerUnavailable(f"there is no builtin:{name}; there is {known}")
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    reference = tokenizers.Tokenizer.from_str(text)
+    tokens = FastTokens(text, cache_mib * _SEGMENT_BYTES_PER_MIB)
     return _Source(
-        tokens=FastTokens(text, cache_mib * _SEGMENT_BYTES_PER_MIB),
-        decode=lambda ids: reference.decode(ids, skip_special_tokens=True),
+        tokens=tokens,
+        decode=tokens.decode,
         templates={"default": (folder / "chat_template.jinja").read_text(encoding="utf-8")},
         special_tokens={
             key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)
@@ -217,20 +215,25 @@ def _transformers(name: str, cache_mib: int) -> _Source:
     backend.no_padding()
     text = backend.to_str()
     reference = HuggingFaceTokens(backend)
-    fastest = _fastest(reference, text, cache_mib)
-    return _Source(fastest, decode, templates, special, _digest(text.encode()), boundaries=boundaries(text))
+    fast = _fast(reference, text, cache_mib)
+    if fast is not None and decodes_equally(fast, decode, corpus.TEXTS):
+        decode = fast.decode  # so that nothing refers to the reference, which takes as much memory
+    return _Source(fast or reference, decode, templates, special, _digest(text.encode()), boundaries=boundaries(text))
 
 
-def _fastest(reference: TokenBackend, tokenizer_json: str, cache_mib: int) -> TokenBackend:
-    """fastokens if it loads this tokenizer and equals the reference on the corpus, else the reference."""
+def _fast(reference: TokenBackend, tokenizer_json: str, cache_mib: int) -> FastTokens | None:
+    """fastokens; None if it does not load this tokenizer, or differs from the reference on the corpus."""
     try:
         candidate = FastTokens(tokenizer_json, cache_mib * _SEGMENT_BYTES_PER_MIB)
-        return candidate if proves_equal(candidate, reference, corpus.TEXTS) else reference
+        return candidate if proves_equal(candidate, reference, corpus.TEXTS) else None
     except Exception:  # noqa: BLE001 - on any failure of the native library the reference is used
-        return reference
+        return None
 
 
 def _tiktoken(name: str) -> _Source:
+    import tiktoken
+    import tiktoken.load
+
     path = Path(name).expanduser()
     templates: dict[str, str] = {}
     try:

@@ -41,6 +41,7 @@ class FleetReplica(Protocol):
         """Whether it drains and gets no more requests."""
         ...
 
+    @property
     def targets(self) -> Sequence[Target]:
         """Its ranks."""
         ...
@@ -159,7 +160,7 @@ class Planner:
             named = only is not None or prefix.replicas is not None
             for replica in chosen:
                 if _accepts_requests(replica):
-                    steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets()]
+                    steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets]
                 elif named:
                     where = ("replicas",) if only is not None else ("prefixes", index, "replicas")
                     raise _unavailable(replica, where)
@@ -219,7 +220,7 @@ class Planner:
                 _log.warning("warming_prefix_left_out", index=index, problem=error.message)
                 continue
             if _admits(caller.tenant, replica):
-                steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets()]
+                steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets]
         return steps
 
     def _caller(self, prefix: Declared) -> Caller:

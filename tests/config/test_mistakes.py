@@ -85,7 +85,8 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         (
             "quotas: []",
             "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, "
-            "canon, explain, audit, tracing, warm, encode, index, ingest, placement, queue, relay, state",
+            "canon, explain, history, cost, experiment, audit, tracing, warm, encode, index, ingest, placement, queue, "
+            "relay, state",
         ),
         # canonicalization
         ("canon: {rules: {whitespce: apply}}", "canon.rules: expected as a rule one of unicode, "),

@@ -54,6 +54,7 @@ def checked(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         monkeypatch.setenv(name, SECRET)
     (folder / "secret").write_text(SECRET)
     text = re.sub(r"file:/run/secrets/[\w/-]+", f"file:{folder}/secret", text)
+    text = text.replace("/var/lib/prefix-gateway/", f"{folder}/")
     hashes = itertools.count(1)
     text = re.sub("sha256:…", lambda _: f"sha256:{next(hashes):064x}", text)
     replicas = folder / "replicas.yaml"
@@ -78,9 +79,13 @@ def test_pages_have_examples_of_all_kinds():
 
 @of_kind("gateway")
 def test_the_gateway_accepts_its_configurations(block: Block, tmp_path, monkeypatch, capsys):
+    """What an example leaves out is added: all models, or their replicas."""
     text = block.text
-    if "models" not in yaml.safe_load(text):
+    models = yaml.safe_load(text).get("models")
+    if models is None:
         text = f"models: [{json.dumps(MODEL)}]\n{text}"
+    elif any(not model.keys() & {"replicas", "discover"} for model in models):
+        text = json.dumps(yaml.safe_load(text) | {"models": [MODEL | model for model in models]})
     assert checked(text, tmp_path, monkeypatch, capsys) == []
 
 

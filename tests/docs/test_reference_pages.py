@@ -19,6 +19,7 @@ from gateway.core.canonical import EditShown, RuleMode, RuleOutcome
 from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, SpaceKey, VaryingSlot
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.stats import Stats
+from gateway.stats.markers import Marker, MarkerKind
 from gateway.telemetry import MetricCatalog, MetricsObserver
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -160,6 +161,7 @@ def journal() -> Stats:
         slot=VaryingSlot("^On (.+)$", "on", Reason.DYNAMIC_TIME),
     )
     made.add(finished, explanation, 1)
+    made.add_marker(Marker(NOON, MarkerKind.RELOADED, "changed: canon"))
     return made
 
 
@@ -169,6 +171,7 @@ def journal() -> Stats:
         ("GET /admin/api/summary", "summary", {}),
         ("GET /admin/api/reasons", "reasons", {"by": "source"}),
         ("GET /admin/api/requests", "requests", {}),
+        ("GET /admin/api/report", "report", {}),
         ("GET /admin/api/requests/{id}", "request", {"id": "r1"}),
     ],
 )

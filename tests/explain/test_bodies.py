@@ -2,7 +2,8 @@
 
 import math
 
-from gateway.explain.bodies import Bodies, parsed
+from gateway.explain.bodies import Bodies, TextMemo, parsed
+from gateway.explain.prompt_text import Message, PromptText
 
 
 def test_the_last_body_is_parsed_once():
@@ -28,3 +29,29 @@ def test_numbers_that_engines_accept_are_read():
     assert fields is not None
     assert math.isnan(fields["a"])
     assert fields["b"] == 123456789012345678901234567890
+
+
+def test_the_text_of_a_body_is_kept_until_it_is_forgotten():
+    bodies = Bodies()
+    first = bodies.text("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "Hi."}]}')
+    assert first is not None
+    bodies.text("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "Ho."}]}')
+    again = bytes(bytearray(b'{"messages": [{"role": "user", "content": "Hi."}]}'))
+    assert bodies.text("/v1/chat/completions", again) is first
+    assert bodies.text("/v1/completions", again) != first
+    bodies.forget()
+    assert bodies.text("/v1/chat/completions", again) is not first
+    assert bodies.text("/v1/chat/completions", b"{") is None
+
+
+def test_values_of_texts_are_bounded_in_bytes():
+    memo: TextMemo[int] = TextMemo(10_000)
+    texts = [PromptText((Message("user", f"{number:2000d}"),)) for number in range(9)]
+    for number, text in enumerate(texts):
+        memo.put(text, number)
+    found = [memo.get(text) for text in texts]
+    assert found[-1] == 8
+    assert found[0] is None
+    assert 2 <= sum(each is not None for each in found) <= 5
+    memo.clear()
+    assert memo.get(texts[-1]) is None

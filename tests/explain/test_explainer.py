@@ -1,5 +1,6 @@
 """Where every prompt token of a request went."""
 
+import tracemalloc
 from array import array
 
 import orjson
@@ -67,6 +68,20 @@ def test_same_prompt_again_loses_what_fills_no_block(explainer):
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, cached=48, held=48))
     assert explanation.hits == 48
     assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 12}
+
+
+def test_prompt_that_is_sent_again_and_again_takes_its_memory_once(explainer):
+    tokens = 20_000
+    tracemalloc.start()
+    try:
+        explainer.explain(asked(range(tokens)))
+        before, _ = tracemalloc.get_traced_memory()
+        for at in range(1, 40):
+            explainer.explain(asked(range(tokens), at=at, request_id=f"req-{at}"))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 5 * 4 * tokens
 
 
 def test_prompt_below_one_block_is_too_short_after_any_request(explainer):

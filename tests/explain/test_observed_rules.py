@@ -1,6 +1,7 @@
 """What rules save, worked out beside the gateway: with simple rules and a real tokenizer."""
 
 import time
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -9,8 +10,11 @@ from observed_prompts import ENCODER, LONG, OPTIONS, WHERE, Observer, body, comm
 
 from gateway.canon.rulebook import Rulebook
 from gateway.core.canonical import Canonicalized, RuleMode
-from gateway.core.explanation import ReplyChoice
+from gateway.core.explanation import Explanation, ReplyChoice
+from gateway.explain.seen import PromptHashes
+from gateway.explain.whatif.whatif import WhatIf
 from gateway.explain.worker.explain_messages import CanonOptions
+from gateway.tokenize.block_hashes import ChainHasher
 
 
 def test_a_rule_saves_what_it_makes_equal():
@@ -42,6 +46,31 @@ def test_rules_are_tried_one_by_one_only_where_they_change_something(monkeypatch
     assert tried == [2]
     observer.observed(request(body("Be %7 brief.", "One?"), observe=rules))
     assert tried == [2, 2, 1, 1]
+
+
+def test_what_no_rule_changes_is_not_tried_again_unless_a_time_in_it_may_have_become_current(monkeypatch):
+    shadow = WhatIf(OPTIONS, PromptHashes(ChainHasher()), seen_blocks=1000, ttl_seconds=1e9, load=lambda _: ENCODER)
+    tried = []
+    canonical = Rulebook.canonical
+
+    def recorded(book, fields, names, given):
+        tried.append(given.now)
+        return canonical(book, fields, names, given)
+
+    monkeypatch.setattr(Rulebook, "canonical", recorded)
+    noon = 1_790_000_000.0
+
+    def edits(sent, at):
+        finished = request(sent, observe=["whitespace", "dynamic_suffix"], at=at)
+        explanation = shadow.observed(finished, Explanation(finished.prompt_tokens, 0, True, (), ()))
+        return [(each.rule, each.what) for each in explanation.edits]
+
+    plain = body(LONG, "Hi.")
+    assert edits(plain, noon - 90 * 86400) == edits(plain, noon) == []
+    assert tried == [noon - 90 * 86400]
+    dated = body(f"Current date: {datetime.fromtimestamp(noon, UTC):%Y-%m-%d %H:%M}\n{LONG}", "Hi.")
+    assert edits(dated, noon - 90 * 86400) == []
+    assert ("dynamic-suffix", "moved") in edits(dated, noon)
 
 
 def test_what_was_sent_before_as_it_is_needs_no_rule():

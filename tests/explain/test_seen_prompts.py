@@ -155,6 +155,18 @@ def hashes(*blocks):
     return np.array(blocks, np.uint64)
 
 
+def test_a_chain_that_was_looked_up_is_written_where_its_blocks_are_then():
+    table = BlockTable(8)
+    chain, others = hashes(1, 2, 3), hashes(*range(4, 40))
+    table.put(chain, 1, 0.0)
+    assert [run.blocks for run in table.beginning(chain)] == [3]
+    assert [run.blocks for run in table.beginning(chain, 1, 2)] == [1]
+    table.put(others, 2, 5.0)  # overwrites all of them
+    assert not table.beginning(chain)
+    table.put(chain, 3, 9.0)
+    assert [(run.place, run.blocks) for run in table.beginning(chain)] == [(3, 3)]
+
+
 def test_marks_of_a_block_are_collected():
     table = BlockTable(1000)
     assert table.mark(hashes(1, 2, 3), 0b001, at=10, since=0).tolist() == [0, 0, 0]

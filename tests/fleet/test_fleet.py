@@ -33,7 +33,7 @@ def look(at, *loads, valid=60.0, **options):
 
 def test_before_the_first_look_there_is_one_rank_and_only_our_own_load():
     a = replica()
-    assert list(a.targets()) == [Target(ReplicaId("a"), 0)]
+    assert list(a.targets) == [Target(ReplicaId("a"), 0)]
     assert a.rank_header(0) is None
     ticket = a.dispatch(0, 300)
     assert (a.load(0, NOW).requests, a.load(0, NOW).prefill_tokens) == (1, 300)
@@ -184,7 +184,7 @@ def test_gateways_that_look_at_the_same_moment_do_not_make_the_gap_they_see_any_
 def test_ranks_are_targets_with_loads_of_their_own():
     a = replica()
     look(a, (0, 0), (5, 0), (0, 0))
-    assert list(a.targets()) == [Target(ReplicaId("a"), rank) for rank in range(3)]
+    assert list(a.targets) == [Target(ReplicaId("a"), rank) for rank in range(3)]
     a.dispatch(2, 700)
     assert [a.load(rank, NOW).requests for rank in range(3)] == [0, 5, 1]
     assert [a.load(rank, NOW).prefill_tokens for rank in range(3)] == [0, 0, 700]
@@ -196,7 +196,7 @@ def test_ranks_are_targets_with_loads_of_their_own():
 def test_single_rank_is_rank_0_with_any_number():
     a = replica()
     look(a, (3, 1), first=5)
-    assert list(a.targets()) == [Target(ReplicaId("a"), 0)]
+    assert list(a.targets) == [Target(ReplicaId("a"), 0)]
     assert a.rank_header(0) is None
     assert a.load(0, NOW).requests == 4
 
@@ -204,7 +204,7 @@ def test_single_rank_is_rank_0_with_any_number():
 def test_vllm_counts_the_ranks_of_a_machine_from_0_where_a_request_names_one():
     a = replica()
     look(a, (0, 0), (0, 0), first=8)
-    assert [target.rank for target in a.targets()] == [8, 9]
+    assert [target.rank for target in a.targets] == [8, 9]
     assert [a.rank_header(rank) for rank in (8, 9)] == [b"0", b"1"]
     assert a.asked_target(1) == ("a", 9)
     assert a.asked_target(8) is None

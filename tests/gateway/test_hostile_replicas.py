@@ -385,7 +385,7 @@ async def test_only_so_many_ranks_are_believed(start_gateway, scripted, monkeypa
     assert (await gateway.send(BODY)).status_code == 200
     (replica,) = (await gateway.replicas()).values()
     assert replica["state"] == "ready"
-    assert len(gateway.gateway._fleet.replicas[0].targets()) == 512
+    assert len(gateway.gateway._fleet.replicas[0].targets) == 512
     looks = sum(line.startswith('{engine="0"}') for line in parsed) / 2  # two metrics have samples
     assert len(parsed) <= looks * 2 * 2048
     assert len(sized) < 10  # once per replica for each step of the request, not once per rank

@@ -88,7 +88,7 @@ METRICS = {
     "gateway_prompt_tokens": {"model", "tenant"},
     "gateway_cached_tokens": {"model", "tenant", "evidence"},
     "gateway_ttft_seconds": {"model", "decision"},
-    "gateway_request_seconds": {"model", "endpoint"},
+    "gateway_request_seconds": {"model", "endpoint", "decision"},
     "gateway_overhead_seconds": {"stage"},
     "gateway_replica_up": {"model", "replica"},
     "gateway_replica_state": {"model", "replica", "state"},

@@ -17,10 +17,10 @@ from scripted_engine import STREAM_HEAD, chunk, response
 
 from benchmarks.request_path import Executed, chat
 
-CALLS = 470
+CALLS = 430
 """Python calls in the gateway's code for one request that is not streamed."""
 
-CALLS_PER_CHUNK = 16
+CALLS_PER_CHUNK = 15
 """Python calls in the gateway's code for one more chunk of a stream that comes in a read of its own."""
 
 SYSTEM_CALLS = 6

@@ -19,7 +19,7 @@ def load(gateway, name="r0"):
 
 def blocks(gateway):
     """What a gateway believes to be cached, by replica."""
-    return [gateway.gateway._index.state(each.targets()[0]).blocks for each in gateway.gateway._fleet.replicas]
+    return [gateway.gateway._index.state(each.targets[0]).blocks for each in gateway.gateway._fleet.replicas]
 
 
 def replica(answer) -> str:

@@ -14,6 +14,8 @@ UNUSED = {
     "redis",  # only with shared state
     "requests",
     "rich",  # only for the tables of commands
+    "tiktoken",  # only for its encodings
+    "tokenizers",  # only to verify the tokenizers of the hub and of folders
     "torch",
     "transformers",  # only for tokenizers of the hub and of folders
 }
@@ -26,7 +28,6 @@ HEAVY = UNUSED | {
     "pydantic",
     "starlette",
     "structlog",
-    "tokenizers",
     "httptools",
     "uvloop",
 }

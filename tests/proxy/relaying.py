@@ -29,6 +29,9 @@ class NoEvents:
     def on_first_byte(self):
         pass
 
+    def prefill_done(self):
+        pass
+
     def on_response_started(self):
         pass
 

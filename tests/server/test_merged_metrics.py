@@ -29,7 +29,7 @@ def counted(requests: int, seconds: float = 0.2) -> MetricCatalog:
     catalog = MetricCatalog()
     for _ in range(requests):
         catalog.requests.inc("demo", "a", "/v1/chat/completions", 200)
-        catalog.request_seconds.series["demo", "/v1/chat/completions"].observe_request(seconds, f"r{seconds}")
+        catalog.request_seconds.series["demo", "/v1/chat/completions", "warm"].observe_request(seconds, f"r{seconds}")
     return catalog
 
 

@@ -80,6 +80,16 @@ def test_a_fast_tokenizer_that_differs_is_not_used(monkeypatch, tmp_path):
     assert load_local(str(folder)).description["tokenizer_backend"] == "tokenizers"
 
 
+def test_a_fast_tokenizer_that_decodes_differently_only_encodes(monkeypatch, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(DEMO, folder)
+    assert load_local(str(folder)).decode([300]) != "wrong"
+    monkeypatch.setattr("gateway.tokenize.backends.FastTokens.decode", lambda self, ids: "wrong")
+    loaded = load_local(str(folder))
+    assert loaded.description["tokenizer_backend"] == "fastokens"
+    assert loaded.decode([300]) != "wrong"
+
+
 def test_a_fast_tokenizer_that_cannot_load_the_model_is_not_used(monkeypatch, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(DEMO, folder)

@@ -83,6 +83,7 @@ class FakeReplica:
         self.draining = False
         self.ranks = ranks
 
+    @property
     def targets(self):
         return [Target(self.id, rank) for rank in range(self.ranks)]
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
 
 
@@ -45,6 +46,10 @@ class Explains(Protocol):
 
     def record_request(self, record: RequestRecord) -> None:
         """A request was answered."""
+        ...
+
+    def record_sample(self, sample: ExperimentSample) -> None:
+        """A request of the experiment is over."""
         ...
 
     def record_event(self, event: CacheEvent) -> None:

@@ -49,6 +49,14 @@ class SharedRecords(Protocol):
         """
         ...
 
+    async def take(self, name: str) -> bytes | None:
+        """Read a value and remove it at once, so that exactly one caller gets it; None if there is none.
+
+        Raises:
+            Exception: the store cannot be reached now.
+        """
+        ...
+
     async def write(self, changes: Mapping[str, bytes | None]) -> bool:
         """Write values; None removes one.
 

@@ -57,7 +57,7 @@ def message_difference(given: PromptPair) -> Difference | None:
 def unrendered_difference(given: PromptPair) -> Difference | None:
     """The first difference in fields that many templates do not render: reasoning, names, ids, form of the content."""
     for index, (one, other) in enumerate(zip(given.before.messages, given.after.messages, strict=False)):
-        if one != other and (one.text, one.calls) == (other.text, other.calls):
+        if one is not other and one != other and (one.text, one.calls) == (other.text, other.calls):
             return content_difference(given, index)
     return None
 
@@ -65,7 +65,7 @@ def unrendered_difference(given: PromptPair) -> Difference | None:
 def _first_unequal(before: Sequence[Message], after: Sequence[Message]) -> int:
     """Index of the first messages that do not render alike; the length of the shorter sequence if there are none."""
     for index, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one != other and _rendered(one) != _rendered(other):
+        if one is not other and one != other and _rendered(one) != _rendered(other):
             return index
     return min(len(before), len(after))
 

@@ -8,12 +8,13 @@ difference between them: it changed over time, or changes from request to reques
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
+from gateway.explain.bodies import TextMemo
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText, questions_in_front
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
 from gateway.explain.reference.frame import Frames, masked
@@ -32,6 +33,7 @@ _SOURCE_BYTES = 600
 _COUNT_BYTES = 900
 _LARGEST_PART = 32
 _MEMO_PART = 8
+_SHOWN_PART = 4
 _SHOWN = 100
 
 _PER_REQUEST = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
@@ -60,6 +62,24 @@ _Key = tuple[str, str]
 """Tenant and model."""
 
 
+class _Shown(NamedTuple):
+    """What a prompt shows of its application.
+
+    Attributes:
+        front: As ``_in_front``.
+        size: Bytes of it.
+        own: Hash of its frame.
+        hidden: As ``_hidden_questions``.
+        number: Number of its variant.
+    """
+
+    front: PromptText
+    size: int
+    own: int
+    hidden: tuple[Message, ...]
+    number: int
+
+
 class Families:
     """The frames sent by each source, per tenant and model. Bounded in bytes; the least recently used are dropped."""
 
@@ -67,6 +87,7 @@ class Families:
         self._describe = describe
         self._frames = frames or Frames(max_bytes // _MEMO_PART)
         self._budget_bytes = max_bytes - max_bytes // _MEMO_PART
+        self._shown: TextMemo[_Shown] = TextMemo(max_bytes // _SHOWN_PART)
         self._sent: OrderedDict[_Key, FamilyVariants] = OrderedDict()
         self._bytes = 0
 
@@ -77,27 +98,38 @@ class Families:
 
     def note(self, kept: KeptRequest, now: float, *, tools_first: bool = False) -> None:
         """Count a request, unless it has no leading messages and tools, or huge ones. ``now`` is Unix seconds."""
-        front = _in_front(kept.text)
-        size = _bytes_of(front)
-        if not (front.messages or front.tools) or size > self._budget_bytes // _LARGEST_PART:
+        shown = self._read(kept.text)
+        if not (shown.front.messages or shown.front.tools) or shown.size > self._budget_bytes // _LARGEST_PART:
             return
-        frame = self._frames.of(kept.text)
-        own = hash((frame.skeleton, tuple(message.form for message in front.messages)))
-        hidden = _hidden_questions(kept.text)
-        number = hash((own, len(hidden)))
+        own, hidden, number = shown.own, shown.hidden, shown.number
         slot = int(now // _SLOT_SECONDS)
         sent = self._sent_by((kept.tenant, kept.model))
         if number not in sent.variants:
             while len(sent.variants) >= _VARIANTS_IN_ALL:
                 self._drop_variant(sent, next(iter(sent.variants)))
-            sample = replace(front, messages=(*front.messages, *hidden))
-            size += _VARIANT_BYTES + text_bytes(PromptText(hidden))
+            sample = replace(shown.front, messages=(*shown.front.messages, *hidden))
+            size = shown.size + _VARIANT_BYTES + text_bytes(PromptText(hidden))
             sent.variants[number] = Variant(sample, own, len(hidden), self._frames, tools_first, size)
             self._bytes += size
         sent.variants.move_to_end(number)
         self._count(sent, kept.source, number, slot)
         while self._bytes > self._budget_bytes:
             self._drop_oldest()
+
+    def forget_texts(self) -> None:
+        """Drop what is remembered of prompts; it is worked out again when needed."""
+        self._shown.clear()
+
+    def _read(self, text: PromptText) -> "_Shown":
+        """The variant that a prompt shows."""
+        known = self._shown.get(text)
+        if known is None:
+            front, hidden = _in_front(text), _hidden_questions(text)
+            frame = self._frames.of(text)
+            own = hash((frame.skeleton, tuple([message.form for message in front.messages])))
+            known = _Shown(front, _bytes_of(front), own, hidden, hash((own, len(hidden))))
+            self._shown.put(text, known)
+        return known
 
     def shown(self, now: float, model: str | None = None, tenant: str | None = None) -> list[dict[str, Any]]:
         """Differences of families to a larger family of one application, JSON-ready; at most 100, most requests first.

@@ -18,7 +18,10 @@ _INDEXED_TOKENS = 65_536
 
 def common_tokens(a: bytes, b: bytes) -> int:
     """Length of the common prefix of two prompts, in tokens."""
-    return _common_beginning(a, 0, b, 0, min(len(a), len(b))) // TOKEN_BYTES
+    most = min(len(a), len(b))
+    if a.startswith(b[:most]):
+        return most // TOKEN_BYTES
+    return _common_beginning(a, 0, b, 0, most) // TOKEN_BYTES
 
 
 def tokens_behind(reference: bytes, prompt: bytes, start: int) -> int:

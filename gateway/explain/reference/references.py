@@ -11,6 +11,7 @@ from functools import cached_property
 
 import msgspec
 
+from gateway.explain.bodies import TextMemo
 from gateway.explain.prompt_text import PROMPT_ROLE, PromptText
 from gateway.explain.reference.frame import Frame, Frames
 from gateway.explain.reference.overlap import common_tokens
@@ -41,6 +42,7 @@ _CONTINUED_CHARACTERS = 64
 
 _LARGEST_PART = 8
 _MEMO_PART = 16
+_READINGS_PART = 32
 _REQUEST_BYTES = 900
 _NUMBER_BYTES = 40
 
@@ -91,7 +93,11 @@ class _PromptReading:
 
 
 class References:
-    """Earlier requests, bounded in bytes and age. Requests of different tenants are never compared."""
+    """Earlier requests, bounded in bytes and age. Requests of different tenants are never compared.
+
+    Attributes:
+        ttl_seconds: Maximum age.
+    """
 
     def __init__(self, max_bytes: int, ttl_seconds: float, frames: Frames | None = None) -> None:
         """Keep at most ``max_bytes`` of texts, ids, replies and index keys; the oldest requests are dropped first.
@@ -99,7 +105,7 @@ class References:
         ``frames`` is a cache of frames shared with other components.
         """
         self._max_bytes = max_bytes
-        self._ttl_seconds = ttl_seconds
+        self.ttl_seconds = ttl_seconds
         memo_bytes = max_bytes // _MEMO_PART
         self._budget_bytes = max_bytes - memo_bytes
         self._frames = frames or Frames(memo_bytes)
@@ -110,6 +116,7 @@ class References:
         self._groups = Groups()
         self._texts = SharedTexts()
         self._last_read: _PromptReading | None = None
+        self._readings: TextMemo[_PromptReading] = TextMemo(max_bytes // _READINGS_PART)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -319,8 +326,12 @@ class References:
         # ``find`` and then ``keep`` read the same request.
         if last is not None and last.text is kept.text and last.tenant == kept.tenant:
             return last
-        self._last_read = _PromptReading(kept.text, kept.tenant, self._frames.of(kept.text))
-        return self._last_read
+        reading = self._readings.get(kept.text)
+        if reading is None or reading.tenant != kept.tenant:
+            reading = _PromptReading(kept.text, kept.tenant, self._frames.of(kept.text))
+            self._readings.put(kept.text, reading)
+        self._last_read = reading
+        return reading
 
     def _keys(self, kept: KeptRequest, reading: _PromptReading, *, continues: bool) -> Iterable[int]:
         if kept.session:
@@ -342,9 +353,13 @@ class References:
         """Drop requests older than the TTL; ``now`` is Unix seconds."""
         while self._entries:
             number = next(iter(self._entries))
-            if self._entries[number].kept.at >= now - self._ttl_seconds:
+            if self._entries[number].kept.at >= now - self.ttl_seconds:
                 return
             self._drop(number)
+
+    def forget_readings(self) -> None:
+        """Drop what is remembered of prompts that are not kept any more; it is worked out again when needed."""
+        self._readings.clear()
 
     def _drop(self, number: int) -> None:
         entry = self._entries.pop(number)

@@ -18,6 +18,7 @@ _TICKS = 64
 
 _PLACE_BITS = 32
 _PLACES = (1 << _PLACE_BITS) - 1
+_MARKS = np.uint64(_PLACES)
 
 _ANY_WAY = np.dtype(f"u{_WAYS}")
 """Reads the comparisons with all entries of a group, a byte each, as one number."""
@@ -40,6 +41,12 @@ class BlockRun(NamedTuple):
     blocks: int
 
 
+class _Found(NamedTuple):
+    hashes: Hashes
+    notes_at: NDArray[np.intp]
+    present: NDArray[np.bool_]
+
+
 class BlockTable:
     """Chain hash -> record.
 
@@ -53,21 +60,27 @@ class BlockTable:
         # A group is one CPU cache line: four hashes, then time and place of each in one number.
         self._table = np.zeros((groups, 2 * _WAYS), np.uint64)
         self._numbers = self._table.reshape(-1)
+        # The blocks looked up last, which are usually recorded next; None after a block was moved or overwritten.
+        self._found: _Found | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory of the table."""
         return self._table.nbytes
 
-    def beginning(self, chain: Sequence[int] | Hashes) -> list[BlockRun]:
-        """The records of a chain's blocks, up to the first one missing."""
+    def beginning(self, chain: Sequence[int] | Hashes, start: int = 0, stop: int | None = None) -> list[BlockRun]:
+        """The records of a chain's blocks from ``start`` to before ``stop``, up to the first one missing.
+
+        A chain that is recorded next should be passed as a whole, as the same array: it is looked up only once.
+        """
         if not len(chain):
             return []
         notes_at, found = self._find(np.asarray(chain, np.uint64))
-        depth = len(chain) if found.all() else int(found.argmin())
+        found = found[start:stop]
+        depth = len(found) if found.all() else int(found.argmin())
         return [
             BlockRun(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS, count)
-            for note, count in runs(self._numbers[notes_at[:depth]])
+            for note, count in runs(self._numbers[notes_at[start : start + depth]])
         ]
 
     def put(self, chain: Sequence[int] | Hashes, place: int, at: float) -> None:
@@ -126,8 +139,10 @@ class BlockTable:
         """
         notes_at, found = self._find(hashes)
         before = self._numbers[notes_at]
-        before[~found | (before < _note(since, 0))] = 0
-        before &= np.uint64(_PLACES)
+        earliest = _note(since, 0)
+        if not found.all() or (before < earliest).any():
+            before[~found | (before < earliest)] = 0
+        before &= _MARKS
         self._write(hashes, notes_at, found, before | _note(at, bits))
         return before
 
@@ -138,7 +153,8 @@ class BlockTable:
         if found.all():
             self._numbers[notes_at] = note
             return
-        notes = np.broadcast_to(note, hashes.shape)
+        self._found = None
+        notes = np.full(hashes.shape, note) if isinstance(note, np.uint64) else note
         self._numbers[notes_at[found]] = notes[found]
         # Each block overwrites the oldest entry of its group. Of several in a group only the one written last stays,
         # which is the first of them; the others follow in the next round.
@@ -153,15 +169,21 @@ class BlockTable:
     def clear(self) -> None:
         """Remove all blocks."""
         self._table.fill(0)
+        self._found = None
 
     def _find(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """For each block the index of its time and place in ``_numbers``, and whether it is present.
 
         The index of a missing block is that of any entry in its group.
         """
+        last = self._found
+        if last is not None and last.hashes is hashes:
+            return last.notes_at, last.present
         groups = (hashes & self._mask).astype(np.intp)
         same = self._table.take(groups, 0)[:, :_WAYS] == hashes[:, None]
-        return groups * (2 * _WAYS) + (same.argmax(1) + _WAYS), same.view(_ANY_WAY)[:, 0] != 0
+        notes_at, present = groups * (2 * _WAYS) + (same.argmax(1) + _WAYS), same.view(_ANY_WAY)[:, 0] != 0
+        self._found = _Found(hashes, notes_at, present)
+        return notes_at, present
 
 
 def runs(values: NDArray[np.uint64]) -> list[tuple[int, int]]:

@@ -1,14 +1,22 @@
 """Block hashes of prompts as arrays, for the tables of computed blocks."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from gateway.core.block_chain import BlockChain
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import RequestRecord, SpaceKey
-from gateway.core.ids import ModelId
+from gateway.core.ids import BlockHash, ModelId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.seen.block_table import Hashes
+
+_MEMO_BYTES = 4 * 1024 * 1024
+"""Memory for the hashes of the latest prompts: about 3000 prompts of 2000 tokens."""
+
+_MEMO_ENTRY_BYTES = 400
+_MEMO_ROOTS = 1000
 
 
 class PromptChains(Protocol):
@@ -27,10 +35,25 @@ class PromptChains(Protocol):
         ...
 
 
+class _PromptHashed(NamedTuple):
+    """A hashed prompt.
+
+    Attributes:
+        tokens: Number of its tokens.
+        last: Hash of its last full block; its root's without one.
+        hashes: Hashes of its full blocks.
+    """
+
+    tokens: int
+    last: int
+    hashes: Hashes
+
+
 class PromptHashes:
     """Hashes prompts from a root common to all spaces.
 
-    The last prompt is remembered: its blocks are looked up, recorded with the reply, and recorded by observed rules.
+    The latest prompts are remembered: the blocks of each are looked up, recorded with the reply, and recorded by
+    observed rules, and many prompts are sent again.
 
     Args:
         chains: Hashes prompts.
@@ -38,34 +61,54 @@ class PromptHashes:
 
     def __init__(self, chains: PromptChains) -> None:
         self._chains = chains
-        self._last: tuple[tuple[str, int, bytes], BlockChain, Hashes] | None = None
+        self._known: BoundedCache[tuple[int, int, bytes], _PromptHashed] = BoundedCache(max_weight=_MEMO_BYTES)
+        self._last: tuple[tuple[int, int, bytes], _PromptHashed] | None = None
+        self._space_roots: BoundedCache[tuple[SpaceKey, str], int] = BoundedCache(_MEMO_ROOTS)
 
     def root(self, model: ModelId, adapter: str, salt: str) -> int:
         """As ``PromptChains.root``."""
         return self._chains.root(model, adapter, salt)
 
+    def space_root(self, where: SpaceKey, epoch: str) -> int:
+        """A root that is different for each space, and for each epoch of a space."""
+        key = where, epoch
+        root = self._space_roots.get(key)
+        if root is None:
+            root = self._chains.root(ModelId(where.model), epoch, space_name(where))
+            self._space_roots.put(key, root)
+        return root
+
     def of(self, record: RequestRecord, tokens: bytes, reply: bytes = b"") -> Hashes:
-        """The hashes of the full blocks of a prompt.
+        """The hashes of the full blocks of a prompt: the same array for the same prompt, not to be changed.
 
         Args:
             record: The request.
             tokens: Token ids of the prompt, little-endian u32.
             reply: Token ids that follow it.
         """
-        key = record.where.variant, record.block_size, tokens
-        if self._last is None or self._last[0] != key:
-            chain = self._chains.chain(self._root(record), tokens, record.block_size)
-            self._last = key, chain, np.array(chain.hashes, np.uint64)
-        _, chain, hashes = self._last
-        if (chain.tokens % record.block_size) * TOKEN_BYTES + len(reply) < record.block_size * TOKEN_BYTES:
-            return hashes
-        rest = tokens[len(chain.hashes) * record.block_size * TOKEN_BYTES :] + reply
-        total = (len(tokens) + len(reply)) // TOKEN_BYTES
-        longer = self._chains.extended(self._root(record), chain, rest, total)
-        return np.concatenate((hashes, np.array(longer.hashes[len(chain.hashes) :], np.uint64)))
+        root, size = self._chains.root(ModelId(""), "", record.where.variant), record.block_size
+        prompt = self._prompt(root, tokens, size)
+        if (prompt.tokens % size) * TOKEN_BYTES + len(reply) < size * TOKEN_BYTES:
+            return prompt.hashes
+        rest = tokens[len(prompt.hashes) * size * TOKEN_BYTES :] + reply
+        chain = BlockChain([BlockHash(prompt.last)], size, prompt.tokens)
+        longer = self._chains.extended(root, chain, rest, (len(tokens) + len(reply)) // TOKEN_BYTES)
+        return np.concatenate((prompt.hashes, np.array(longer.hashes[1:], np.uint64)))
 
-    def _root(self, record: RequestRecord) -> int:
-        return self._chains.root(ModelId(""), "", record.where.variant)
+    def _prompt(self, root: int, tokens: bytes, block_size: int) -> _PromptHashed:
+        last = self._last
+        if last is not None and last[0] == (root, block_size, tokens):
+            return last[1]
+        # A digest of the tokens: as a part of the key themselves, they would be kept.
+        key = root, block_size, xxh3_128_digest(tokens)
+        known = self._known.get(key)
+        if known is None:
+            chain = self._chains.chain(root, tokens, block_size)
+            hashes = np.array(chain.hashes, np.uint64)
+            known = _PromptHashed(chain.tokens, chain.hashes[-1] if chain.hashes else root, hashes)
+            self._known.put(key, known, weight=_MEMO_ENTRY_BYTES + hashes.nbytes)
+        self._last = (root, block_size, tokens), known
+        return known
 
 
 def space_name(where: SpaceKey) -> str:

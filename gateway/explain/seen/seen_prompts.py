@@ -149,6 +149,7 @@ class SeenPrompts:
         self._wheres: list[SpaceKey] = []
         self._where_numbers: dict[SpaceKey, int] = {}
         self._space_keys: BoundedCache[SpaceKey, _SpaceKeys] = BoundedCache(_SPACES_KEPT)
+        self._last_keyed: tuple[Hashes, np.uint64, Hashes] | None = None
         self._began_at: float | None = None
 
     @property
@@ -173,8 +174,8 @@ class SeenPrompts:
         anywhere: list[Lost] = []
         known = held
         if held < limit:
-            hashes = self._hashes.of(record, tokens)[:limit]
-            for run in self._here.beginning(hashes[held:] ^ keys.here):
+            hashes = self._hashes.of(record, tokens)
+            for run in self._here.beginning(self._keyed(hashes, keys.here), held, limit):
                 place = self._places[run.place]
                 # If a block was computed only before a reset, so were all after it.
                 if anywhere or (reason := self._why_here(place, run.at, record.life)) is None:
@@ -184,7 +185,7 @@ class SeenPrompts:
                 known += run.blocks
             for key in keys.common:
                 if known < limit:
-                    for run in _behind(self._anywhere.beginning(hashes ^ key), known):
+                    for run in _behind(self._anywhere.beginning(hashes[:limit] ^ key), known):
                         anywhere.append(Lost(_why_not(self._wheres[run.place], record.where), run.blocks))
                         known += run.blocks
         return Seen(tuple(here), tuple(anywhere))
@@ -203,7 +204,7 @@ class SeenPrompts:
         hashes = self._hashes.of(record, tokens, reply)
         keys = self._keys(record.where)
         place, where, at = self._numbers(record.where, record.life, record.replica, record.at)
-        here = hashes ^ keys.here
+        here = self._keyed(hashes, keys.here)
         if self._publisher is not None:
             known = self._here.known(here, place, at // _REPORT_SECONDS * _REPORT_SECONDS)
             self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
@@ -235,6 +236,13 @@ class SeenPrompts:
             anywhere.extend((hashes ^ key, number, at) for key in keys.common)
         self._here.put_all(here)
         self._anywhere.put_all(anywhere)
+
+    def _keyed(self, hashes: Hashes, key: np.uint64) -> Hashes:
+        """A prompt's blocks under a key of its space: the same array for the same prompt, which is looked up once."""
+        last = self._last_keyed
+        if last is None or last[0] is not hashes or last[1] != key:
+            last = self._last_keyed = hashes, key, hashes ^ key
+        return last[2]
 
     def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
         """Numbers of a place and of its space, and the time in seconds since the tables' start."""

@@ -5,7 +5,7 @@ conversation than the gateway, so it does not repeat them. A form without an app
 request. ``SeenForms`` remembers in which forms each block was computed, or would have been.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,13 +16,14 @@ from gateway.canon.hints import hinted
 from gateway.canon.rule import Edit, Fields, RuleContext
 from gateway.canon.rulebook import Canonical, Rulebook
 from gateway.config.canon_settings import CanonSettings
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
 from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.explain.bodies import parsed
-from gateway.explain.seen import PromptHashes, space_name
+from gateway.explain.seen import PromptHashes
 from gateway.explain.seen.block_table import BlockTable, Hashes, runs
 
 RULES = tuple(RuleName)
@@ -39,7 +40,10 @@ FORMS = TOGETHER + 1
 EVERY_FORM = (1 << FORMS) - 1
 """Mask of all forms."""
 
+_IN_EVERY_FORM = np.uint64(EVERY_FORM)
+
 _STRIP = "strip"
+_UNCHANGED_KEPT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,24 @@ class Forms:
         self._settings = settings
         self._rulebook = rulebook
         self._memory = memory
+        self._is_constant = True
+        self._unchanged: BoundedCache[tuple[Hashable, ...], bool] = BoundedCache(_UNCHANGED_KEPT)
         self._strips = _STRIP in (settings.prompt_cache_key, settings.cache_control, settings.billing_header)
+
+    def are_none(self, record: RequestRecord, body: bytes, has_counter: bool) -> bool:
+        """Whether it is known that no rule changes a request, from an earlier one with the same body.
+
+        Args:
+            record: The request.
+            body: Digest of its body as sent.
+            has_counter: Whether a tokenizer is available.
+        """
+        return not record.canonical.asked and _unchanged_key(record, body, has_counter) in self._unchanged
+
+    def note_none(self, record: RequestRecord, body: bytes, has_counter: bool) -> None:
+        """Remember that ``of`` has found no forms of a request, if it would not find any at another time either."""
+        if self._is_constant and not record.canonical.asked:
+            self._unchanged.put(_unchanged_key(record, body, has_counter), True)
 
     def of(self, record: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
         """The forms that differ from the request as sent.
@@ -84,6 +105,7 @@ class Forms:
             sent: Its body as sent.
             count_tokens: Counts the tokens of a text; None if no tokenizer is available.
         """
+        self._is_constant = True
         given = self._given(record, count_tokens)
         modes = record.canonical.modes
         applied = frozenset(rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.APPLY)
@@ -149,6 +171,7 @@ class Forms:
         found = self._rulebook.canonical(fields, names, given)
         if not found.edits:
             self._remember(found, given)
+        self._is_constant = not (found.edits or found.is_of_now or found.remember)
         return bool(found.edits)
 
     def _canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
@@ -171,6 +194,11 @@ class Forms:
             count_tokens=count_tokens,
             context_limit=record.where.context_limit,
         )
+
+
+def _unchanged_key(record: RequestRecord, body: bytes, has_counter: bool) -> tuple[Hashable, ...]:
+    """What the result of rules depends on, if they change nothing."""
+    return body, record.endpoint, record.canonical.modes, record.where.context_limit, has_counter
 
 
 def number_of(rule: RuleName) -> int:
@@ -219,7 +247,7 @@ class SeenForms:
         """
         where = record.where
         # The epoch separates a space from itself before a reset.
-        key = np.uint64(self._hashes.root(ModelId(where.model), record.life, space_name(where)))
+        key = np.uint64(self._hashes.space_root(where, record.life))
         replies = [reply.ids for reply in record.replies if reply.ids] or [b""]
         computed = [self._hashes.of(record, ids, reply) ^ key for reply in replies]
         reusable = max(len(ids) // TOKEN_BYTES - 1, 0) // record.block_size
@@ -243,6 +271,8 @@ class SeenForms:
             self._table.mark(computed, forms, at, since)
         if not before.size:
             return [0] * FORMS
+        if (before == _IN_EVERY_FORM).all():
+            return [before.size * record.block_size] * FORMS
         tokens = [0] * FORMS
         for marks, count in runs(np.bitwise_and.accumulate(before)):
             for number in range(FORMS):

@@ -193,14 +193,20 @@ class WhatIf:
         modes = record.canonical.modes
         if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
-        sent = self._bodies.fields(record.body)
-        if sent is None:
-            return msgspec.structs.replace(explanation, slot=None)
+        is_on = any(mode is not RuleMode.OFF for mode in modes)
+        body, counter = self._bodies.key(record.body), self._counter(record)
+        sent: Fields = {}
         forms: list[Form] = []
         encoder = None
-        is_on = any(mode is not RuleMode.OFF for mode in modes)
-        if is_on:
-            forms = self._forms.of(record, sent, self._counter(record))
+        if not is_on or not self._forms.are_none(record, body, counter is not None):
+            parsed = self._bodies.fields(record.body)
+            if parsed is None:
+                return msgspec.structs.replace(explanation, slot=None)
+            sent = parsed
+            if is_on:
+                forms = self._forms.of(record, sent, counter)
+            if is_on and not forms:
+                self._forms.note_none(record, body, counter is not None)
             if forms and record.token_source == TokenSource.LOCAL:
                 encoder = self._encoders.of(record, sent)
         edits = edits_shown(forms, encoder.encode_text if encoder else None) if forms else ()

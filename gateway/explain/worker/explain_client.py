@@ -18,6 +18,7 @@ import structlog
 
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
@@ -28,6 +29,7 @@ from gateway.explain.worker.explain_messages import (
     Question,
     QuestionAnswer,
     RawMessage,
+    StoredHistory,
     ToWorker,
     WorkerOptions,
     WorkReport,
@@ -35,11 +37,16 @@ from gateway.explain.worker.explain_messages import (
 )
 from gateway.explain.worker.explain_replication import PeerFigures, ReplicatedSeen
 from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
+from gateway.explain.worker.history_keeper import HistoryKeeper
 from gateway.explain.worker.send_buffer import GoneReplicas, SendBuffer, SentMessage, SkippedSums, sent_message
+from gateway.stats.markers import Marker, MarkerKind
+from gateway.stats.prices import TokenPrices
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
 _GATHER_SECONDS = 0.005
 _GATHER_BYTES = 64 * 1024
+_SAMPLE_BYTES = 400
+"""Size of an experiment's sample in the send buffer."""
 _MIB = 1024 * 1024
 _log = structlog.get_logger("gateway.explain.worker")
 
@@ -52,6 +59,8 @@ class ExplainClient:
         observer: Receives the counts.
         gpus: GPUs per replica, by model; 1 by default.
         canon: Rules to observe; None observes none.
+        experiment: As in ``WorkerOptions``.
+        token_prices: Likewise.
         command: Command of the worker; the descriptor number of the connection is appended.
         socket_path: Socket of a worker shared by several gateways and started by another process; then none is started.
         listen_fd: Descriptor of a listening socket, to start a worker that other gateways can connect to.
@@ -64,6 +73,7 @@ class ExplainClient:
         replicated_seen: Exchange of computed prompts with other gateways.
         receives_seen: As given.
         peer_figures: Totals of other gateways; None without others.
+        history_keeper: Keeps the worker's history; None if it is not kept.
     """
 
     def __init__(
@@ -73,6 +83,8 @@ class ExplainClient:
         gpus: Mapping[str, float],
         canon: CanonOptions | None = None,
         *,
+        experiment: Mapping[str, float | str] | None = None,
+        token_prices: Mapping[str, TokenPrices] | None = None,
         command: Sequence[str] = COMMAND,
         socket_path: Path | None = None,
         listen_fd: int | None = None,
@@ -81,7 +93,7 @@ class ExplainClient:
         timeouts: ExplainTimeouts = ExplainTimeouts(),  # noqa: B008 - frozen
     ) -> None:
         self._enabled = settings.enabled
-        self._options = _worker_options(settings, gpus, canon, publishes_seen=publishes_seen)
+        self._options = _worker_options(settings, gpus, canon, experiment, token_prices, publishes_seen=publishes_seen)
         self._observer = observer
         self._drain_seconds = timeouts.drain_seconds
         self._supervisor = ExplainSupervisor(command if socket_path is None else socket_path, timeouts, self, listen_fd)
@@ -92,6 +104,8 @@ class ExplainClient:
         self.peer_figures: PeerFigures | None = None
         self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
         self._gone_replicas = GoneReplicas()
+        self._stored: list[bytes] = []
+        self.history_keeper: HistoryKeeper | None = None
         self._is_running = False
         # Whether the process has its options, which have to be the first message: it is there before.
         self._has_options = False
@@ -111,11 +125,19 @@ class ExplainClient:
         self._give_up()
 
     async def configure(
-        self, settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None = None
+        self,
+        settings: ExplainSettings,
+        gpus: Mapping[str, float],
+        canon: CanonOptions | None = None,
+        *,
+        experiment: Mapping[str, float | str] | None = None,
+        token_prices: Mapping[str, TokenPrices] | None = None,
     ) -> None:
         """Apply other settings. The process keeps its state, unless explanations are turned on or off."""
         before = self._options
-        self._options = _worker_options(settings, gpus, canon, publishes_seen=before.publishes_seen)
+        self._options = _worker_options(
+            settings, gpus, canon, experiment, token_prices, publishes_seen=before.publishes_seen
+        )
         self._send_buffer.max_bytes = self._options.max_waiting_bytes
         if settings.enabled != self._enabled:
             self._enabled = settings.enabled
@@ -147,6 +169,18 @@ class ExplainClient:
         except Exception as error:  # noqa: BLE001 - must never fail a request
             _log.error("explain_failed", step="handing over", error=type(error).__name__)
 
+    def record_sample(self, sample: ExperimentSample) -> None:
+        """See ``Explains``. Dropped while the worker cannot keep up: both groups lose the same share."""
+        if self._enabled and self._is_running and self._send_buffer.is_roomy:
+            self._send_buffer.add(sample, _SAMPLE_BYTES)
+            self._flush_later()
+
+    def record_marker(self, kind: MarkerKind, text: str) -> None:
+        """Add a marker to the trend."""
+        if self._enabled:
+            self._send_buffer.add(Marker(time.time(), kind, text))
+            self._flush_later()
+
     def record_event(self, event: CacheEvent) -> None:
         """See ``Explains``."""
         self._gone_replicas.note(event)
@@ -177,7 +211,24 @@ class ExplainClient:
         others: tuple[bytes, ...] | None = ()
         if question == "summary" and arguments.get("gateways") and self.peer_figures is not None:
             others = await self.peer_figures.read()
+        if question == "report" and arguments.get("gateways") and self.history_keeper is not None:
+            others = await self.history_keeper.others()
         return await self._questions.ask(question, arguments, self._send, others)
+
+    # ``HistoryDesk``.
+
+    def restore(self, data: bytes) -> None:
+        """See ``HistoryDesk``."""
+        self._stored.append(data)
+        self._send(StoredHistory(data))
+
+    def saved(self, data: bytes) -> None:
+        """See ``HistoryDesk``."""
+        self._stored = [data]
+
+    async def history(self) -> bytes:
+        """See ``HistoryDesk``."""
+        return await self.ask("history", {})
 
     # ``ExplainHost``.
 
@@ -190,6 +241,8 @@ class ExplainClient:
         """See ``ExplainHost``."""
         self._is_running = self._has_options = True
         self._write(self._options)
+        for data in self._stored:
+            self._write(StoredHistory(data))
         for event in reversed(self._gone_replicas.events()):
             self._send_buffer.add_first(event)
         self._hand_over_skipped()
@@ -320,7 +373,13 @@ class ExplainClient:
 
 
 def _worker_options(
-    settings: ExplainSettings, gpus: Mapping[str, float], canon: CanonOptions | None, *, publishes_seen: bool
+    settings: ExplainSettings,
+    gpus: Mapping[str, float],
+    canon: CanonOptions | None,
+    experiment: Mapping[str, float | str] | None,
+    token_prices: Mapping[str, TokenPrices] | None,
+    *,
+    publishes_seen: bool,
 ) -> WorkerOptions:
     return WorkerOptions(
         max_waiting_bytes=settings.max_waiting_mib * _MIB,
@@ -334,6 +393,8 @@ def _worker_options(
         gpus=dict(gpus),
         canon=canon,
         publishes_seen=publishes_seen,
+        experiment=experiment,
+        token_prices=dict(token_prices or {}),
     )
 
 

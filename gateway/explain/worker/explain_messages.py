@@ -8,13 +8,16 @@ Messages about requests are *work*: they are handled in order, and ``WorkReport`
 
 from collections.abc import Iterator, Mapping
 from struct import Struct
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from gateway.core.canonical import RuleMode
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.reasons import Reason
+from gateway.stats.markers import Marker
+from gateway.stats.prices import TokenPrices
 
 
 class ModelOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -60,6 +63,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
         gpus: GPUs per replica, by model; 1 by default.
         canon: Rules to observe; None observes none.
         publishes_seen: Whether computed prompts are reported to other gateways.
+        experiment: ``ExperimentSettings``, to be shown with the results, and ``since``, when they were applied (Unix
+            seconds); None without an experiment.
+        token_prices: As ``ComputePrice.tokens``.
     """
 
     max_waiting_bytes: int
@@ -73,6 +79,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gpus: Mapping[str, float]
     canon: CanonOptions | None = None
     publishes_seen: bool = False
+    experiment: Mapping[str, float | str] | None = None
+    token_prices: Mapping[str, TokenPrices] = {}
 
 
 class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -90,6 +98,7 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
         prompt_tokens: Their prompt tokens.
         hits: Their hit tokens.
         prefill_seconds: Prefill seconds of their prompts without any hit.
+        completion_tokens: Their generated tokens.
     """
 
     model: str
@@ -103,6 +112,7 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prompt_tokens: int
     hits: int
     prefill_seconds: float
+    completion_tokens: int = 0
 
     @staticmethod
     def of(record: RequestRecord) -> "SkippedTotals":
@@ -124,7 +134,18 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
             prompt_tokens,
             min(max(hits, 0), prompt_tokens),
             prompt_tokens * record.prefill_seconds_per_token,
+            record.completion_tokens or 0,
         )
+
+
+class StoredHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """To the worker: the history of an earlier one, as the question ``history`` was answered.
+
+    Attributes:
+        data: The answer.
+    """
+
+    data: bytes
 
 
 class PeerPrompts(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -202,15 +223,18 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: Mapping[str, str]
 
 
-Work = RequestRecord | CacheEvent | SkippedTotals | PeerPrompts
-ToWorker = WorkerOptions | Work | Question
+Work = RequestRecord | CacheEvent | ExperimentSample | Marker | SkippedTotals | PeerPrompts
+ToWorker = WorkerOptions | StoredHistory | Work | Question
 FromWorker = Ready | WorkReport | QuestionAnswer | Notice
 Message = ToWorker | FromWorker
 
 _TYPES: tuple[type, ...] = (
     WorkerOptions,
+    StoredHistory,
     RequestRecord,
     CacheEvent,
+    ExperimentSample,
+    Marker,
     SkippedTotals,
     PeerPrompts,
     Question,
@@ -220,7 +244,7 @@ _TYPES: tuple[type, ...] = (
     Notice,
 )
 _KINDS = {type_: kind for kind, type_ in enumerate(_TYPES)}
-_WORK_KINDS = frozenset(_KINDS[type_] for type_ in (RequestRecord, CacheEvent, SkippedTotals, PeerPrompts))
+_WORK_KINDS = frozenset(_KINDS[type_] for type_ in get_args(Work))
 _QUESTION_KIND = _KINDS[Question]
 _HEADER = Struct("<IB")
 _PLACE = bytes(_HEADER.size)

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+import orjson
 
-from gateway.core.explanation import CacheEvent, Explanation, RequestRecord
+from gateway.core.experiment_group import ExperimentSample
+from gateway.core.explanation import CacheEvent, CacheHistory, Explanation, RequestRecord
 from gateway.explain.bodies import Bodies
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
@@ -14,6 +16,8 @@ from gateway.explain.reference import Families, Frames, References
 from gateway.explain.seen import PromptHashes, SeenPublisher
 from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, SkippedTotals, WorkerOptions
 from gateway.stats import ComputePrice, Stats, StatsLimits
+from gateway.stats.experiment_results import ExperimentResults
+from gateway.stats.markers import Marker, MarkerKind
 from gateway.tokenize.block_hashes import ChainHasher
 
 if TYPE_CHECKING:
@@ -23,6 +27,13 @@ _FRAMES_BYTES = 16 * 1024 * 1024
 """Cache of frames and their segments."""
 
 _NAME_BYTES = 8
+
+_MARKED = {
+    "template_changed": (MarkerKind.TEMPLATE_CHANGED, "another chat template or tokenizer"),
+    "model_update": (MarkerKind.MODEL_CHANGED, "another model, context limit or engine release"),
+    "manual": (MarkerKind.RESET, "prefix spaces reset by an operator"),
+}
+"""Causes of the end of a prefix space that are shown in the trend."""
 
 _REQUEST_BYTES = 12 * 1024
 """Maximum memory of a journal entry, with many candidates; most take a quarter of it."""
@@ -48,6 +59,7 @@ class ExplainParts:
         self._families = Families(find_difference, self._frames)
         self._begin(options)
         self._journal = Stats(now, _limits(options), _price(options), self._families.shown, name)
+        self._experiment = ExperimentResults(options.experiment or {})
 
     def configure(self, options: WorkerOptions, now: float) -> None:
         """Apply other options, and keep all state within the new bounds.
@@ -60,6 +72,7 @@ class ExplainParts:
         elif options.canon != before.canon:
             self._observe_by(options)
         self._journal.configure(_limits(options), _price(options), now)
+        self._experiment.configure(options.experiment or {})
 
     def explain(self, record: RequestRecord) -> Explanation:
         """Explain a request, and remember it."""
@@ -83,6 +96,9 @@ class ExplainParts:
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event."""
         self._explainer.record_event(event)
+        if event.what is CacheHistory.LIFE_ENDED and event.cause in _MARKED:
+            kind, text = _MARKED[event.cause]
+            self._journal.add_marker(Marker(event.at, kind, text))
 
     def add_peer_prompts(self, prompts: PeerPrompts) -> None:
         """Record prompts computed for another gateway."""
@@ -96,6 +112,18 @@ class ExplainParts:
     def add_request(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Add an explained request to the journal."""
         self._journal.add(record, explanation, gpus)
+
+    def add_sample(self, sample: ExperimentSample, gpus: float) -> None:
+        """Add a request of the experiment."""
+        self._experiment.add(sample, gpus)
+
+    def add_marker(self, marker: Marker) -> None:
+        """Add a marker to the trend."""
+        self._journal.add_marker(marker)
+
+    def restore(self, data: bytes) -> None:
+        """As ``Stats.restore``."""
+        self._journal.restore(data)
 
     def add_skipped(self, skipped: SkippedTotals, gpus: float) -> None:
         """Add the sums of requests without an explanation to the journal."""
@@ -111,10 +139,13 @@ class ExplainParts:
             hits_confirmed=skipped.hits_confirmed,
             prefill_seconds=skipped.prefill_seconds,
             gpus=gpus,
+            completion_tokens=skipped.completion_tokens,
         )
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
-        """As ``Stats.answer``."""
+        """As ``Stats.answer``, and ``experiment``: the comparison of the experiment's groups."""
+        if question == "experiment":
+            return orjson.dumps(self._experiment.answer(arguments, _price(self._options)))
         return self._journal.answer(question, arguments, now, others)
 
     def _begin(self, options: WorkerOptions) -> None:
@@ -165,4 +196,4 @@ def _limits(options: WorkerOptions) -> StatsLimits:
 
 
 def _price(options: WorkerOptions) -> ComputePrice:
-    return ComputePrice(options.gpu_hour_price, options.currency)
+    return ComputePrice(options.gpu_hour_price, options.currency, options.token_prices)

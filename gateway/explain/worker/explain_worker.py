@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import GatewayError
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import Attribution, CacheEvent, Explanation, RequestRecord
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.worker.explain_messages import (
@@ -23,11 +24,13 @@ from gateway.explain.worker.explain_messages import (
     QuestionAnswer,
     Ready,
     SkippedTotals,
+    StoredHistory,
     ToWorker,
     Work,
     WorkerOptions,
     WorkReport,
 )
+from gateway.stats.markers import Marker
 
 if TYPE_CHECKING:
     from gateway.explain.worker.explain_parts import ExplainParts
@@ -65,8 +68,10 @@ class ExplainWorker:
     def handle(self, message: ToWorker) -> Sequence[FromWorker]:
         """Handle a message; returns the replies to send at once."""
         match message:
-            case RequestRecord() | CacheEvent() | SkippedTotals() | PeerPrompts():
+            case RequestRecord() | CacheEvent() | ExperimentSample() | Marker() | SkippedTotals() | PeerPrompts():
                 return self._work(message)
+            case StoredHistory():
+                return self._restore(message)
             case Question():
                 return self._answer(message)
             case WorkerOptions():
@@ -116,10 +121,20 @@ class ExplainWorker:
             case SkippedTotals():
                 gpus = self._gpus.get(message.model, 1)
                 return self._attempt("writing down", lambda: parts.add_skipped(message, gpus))
+            case ExperimentSample():
+                gpus = self._gpus.get(message.model, 1)
+                return self._attempt("comparing", lambda: parts.add_sample(message, gpus))
+            case Marker():
+                return self._attempt("adding a marker", lambda: parts.add_marker(message))
             case CacheEvent():
                 return self._attempt("taking an event", lambda: parts.record_event(message))
             case PeerPrompts():
                 return self._attempt("recording peer prompts", lambda: parts.add_peer_prompts(message))
+
+    def _restore(self, message: StoredHistory) -> Sequence[FromWorker]:
+        assert self._parts is not None
+        parts = self._parts
+        return self._attempt("restoring the history", lambda: parts.restore(message.data))
 
     def _explain(self, parts: "ExplainParts", record: RequestRecord) -> Sequence[FromWorker]:
         notices: Sequence[FromWorker] = ()

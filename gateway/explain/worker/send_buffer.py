@@ -15,8 +15,10 @@ import msgspec
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
+from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord
 from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, encode
+from gateway.stats.markers import Marker
 
 _PLAIN_BYTES = 1000
 """Size of a request without text and tokens, as a value."""
@@ -180,7 +182,7 @@ def sent_message(work: Work) -> SentMessage:
             return SentMessage(0, totals, is_counted=False, is_skipped=not work.parts)
         case SkippedTotals():
             return SentMessage(0, work, is_counted=True, is_skipped=True)
-        case CacheEvent() | PeerPrompts():
+        case CacheEvent() | ExperimentSample() | Marker() | PeerPrompts():
             return SentMessage(0, None, is_counted=True, is_skipped=True)
 
 

@@ -1,6 +1,5 @@
 """One client's stream, which several replicas may produce one after the other."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -147,7 +146,7 @@ class ResumableStream:
         ending, started = self.ended(outcome.ending, started=outcome.started)
         if self._ttft_seconds is None:
             self._ttft_seconds = outcome.ttft_seconds if started else None
-        return dataclasses.replace(outcome, ending=ending, started=started)
+        return msgspec.structs.replace(outcome, ending=ending, started=started)
 
     @property
     def pieced(self) -> bool:
@@ -195,7 +194,7 @@ class ResumableStream:
             failed = outcome.ending in (Ending.COMPLETE, Ending.NOT_CONNECTED) and not whole
             ending = Ending.BROKEN if failed else outcome.ending
             usage = None if outcome.usage is None else seam.usage(outcome.usage)
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             outcome,
             ending=ending,
             status=int(HTTPStatus.OK),

@@ -383,12 +383,20 @@ def test_memo_is_bounded_by_bytes():
 
 def test_memo_leaves_out_what_would_displace_the_others():
     memo = FoundCache(100_000)
-    memo.put("a", "small", ())
-    memo.put("a", "x" * 30_000, ())
-    memo.put("a", "é" * 30_000, ())
-    assert memo.get("a", "small") == ()
-    assert memo.get("a", "x" * 30_000) is None
+    memo.put("a", "few", (Hit("email", 0, 1),))
+    memo.put("a", "many", (Hit("email", 0, 1),) * 200)
+    assert memo.get("a", "few") == (Hit("email", 0, 1),)
+    assert memo.get("a", "many") is None
     assert memo.get("a", "unknown") is None
+
+
+def test_memo_does_not_keep_the_texts():
+    memo = FoundCache(100_000)
+    for text in ("x" * 300_000, "é" * 300_000, "\ud800" * 300_000):  # the last one is half a character
+        before = memo.bytes
+        memo.put("a", text, ())
+        assert memo.bytes - before < 1000
+        assert memo.get("a", text) == ()
 
 
 def test_the_screen_is_what_the_flow_expects():

@@ -5,6 +5,7 @@ import { WINDOW_WORDS, count, counted, seconds } from "../core/format.js";
 import { useAsked, useTitle } from "../core/use.js";
 import { Asked } from "../parts/states.js";
 import { Canonical } from "./overview/canonical.js";
+import { Experiment } from "./overview/experiment.js";
 import { FixFirst } from "./overview/fix_first.js";
 import { Applications, Group } from "./overview/groups.js";
 import { Headline } from "./overview/headline.js";
@@ -20,6 +21,7 @@ export function Overview({ at }) {
   const by = BY.includes(at.query.get("by")) ? at.query.get("by") : "reason";
   const asked = { window: at.window, ...at.filters };
   const summary = useAsked("summary", asked);
+  const experiment = useAsked("experiment", { model: at.filters.model }, 30);
   const series = useAsked("reasons", { ...asked, by: by === "reason" ? null : by });
   return html`
     <h1 tabindex="-1">Where prompt tokens went</h1>
@@ -27,18 +29,19 @@ export function Overview({ at }) {
       ${(value) =>
         value.requests === 0
           ? html`<${Nothing} at=${at} summary=${value} />`
-          : html`<${Page} at=${at} summary=${value} series=${series} by=${by} quiet=${Boolean(summary.problem)} />`}
+          : html`<${Page} at=${at} summary=${value} series=${series} experiment=${experiment.value} by=${by} quiet=${Boolean(summary.problem)} />`}
     <//>
   `;
 }
 
-function Page({ at, summary, series, by, quiet }) {
+function Page({ at, summary, series, experiment, by, quiet }) {
   const steps = summary.ladder.slice(1).map((rung) => rung.rung);
   const step = steps.find((rung) => rung === at.query.get("step")) ?? null;
   const catalog = series.value?.catalog ?? [];
   return html`
     <p class="hint">${covered(summary)}${skipped(summary)}</p>
     <${Headline} summary=${summary} series=${series.value} />
+    ${experiment?.running && html`<${Experiment} results=${experiment} currency=${summary.price.currency} />`}
     <${FixFirst} summary=${summary} catalog=${catalog} />
     <${Canonical} summary=${summary} catalog=${catalog} />
     <${Asked} asked=${series} what="the reasons" quiet=${quiet}>

@@ -27,13 +27,14 @@ export function OverTime({ title, series, of, layers, height = 280 }) {
   const time = width < 300 ? clock : moment;
   const labels = columns.map((column) => time(column.start));
   const rates = columns.map((column) => (column.prompt_tokens ? column.hits / column.prompt_tokens : null));
+  const marks = markedColumns(series.markers ?? [], columns);
   const amounts = layers.map((layer) => columns.map((column) => column[of][layer.name] ?? 0));
   return html`
     <${ChartBox}
       title=${title}
       height=${height}
-      drawn=${JSON.stringify([labels, rates, amounts, layers.map((layer) => layer.title)])}
-      config=${() => config(labels, rates, amounts, layers)}
+      drawn=${JSON.stringify([labels, rates, amounts, layers.map((layer) => layer.title), [...marks.keys()]])}
+      config=${() => config(labels, rates, amounts, layers, marks)}
       table=${{
         head: ["From", "Hit rate", "Prompt tokens", ...layers.map((layer) => layer.title)],
         rows: columns.map((column, at) => [
@@ -54,7 +55,9 @@ export function OverTime({ title, series, of, layers, height = 280 }) {
           </li>`,
       )}
       <li><i class="stroke"></i>Hit rate</li>
+      ${marks.size > 0 && html`<li><i class="mark"></i>Something changed</li>`}
     </ul>
+    <${Changes} markers=${series.markers ?? []} />
   `;
 }
 
@@ -75,7 +78,61 @@ export function groupLayers(series) {
   return layers.filter((layer) => missing.has(layer.name));
 }
 
-function config(labels, rates, amounts, layers) {
+const KINDS = {
+  started: "Gateway started",
+  reloaded: "Configuration applied",
+  template_changed: "Template changed",
+  model_changed: "Model changed",
+  reset: "Prefix spaces reset",
+};
+const SHOWN_CHANGES = 8;
+
+/** What happened in the window, newest first: a change of the hit rate often begins with one of these. */
+function Changes({ markers }) {
+  if (markers.length === 0) return null;
+  const newest = markers.slice(-SHOWN_CHANGES).reverse();
+  const more = markers.length - newest.length;
+  return html`<ul class="changes" aria-label="What changed in this time">
+    ${newest.map(
+      ({ at, kind, text }) =>
+        html`<li key=${`${at}${kind}`}><time>${moment(at)}</time> <strong>${KINDS[kind] ?? kind}</strong>${text ? `: ${text}` : ""}</li>`,
+    )}
+    ${more > 0 && html`<li class="hint">and ${more} more before</li>`}
+  </ul>`;
+}
+
+/** Texts of markers by the number of the column that they happened in. */
+function markedColumns(markers, columns) {
+  const found = new Map();
+  for (const { at, kind, text } of markers) {
+    const place = columns.findLastIndex((column) => column.start <= at);
+    if (place < 0) continue;
+    found.set(place, [...(found.get(place) ?? []), `${KINDS[kind] ?? kind}${text ? `: ${text}` : ""}`]);
+  }
+  return found;
+}
+
+/** Draws a dashed line through every column in which something happened. */
+const MARK_LINES = {
+  id: "markLines",
+  afterDatasetsDraw(chart, _, { places = [] }) {
+    const { ctx, chartArea, scales } = chart;
+    ctx.save();
+    ctx.strokeStyle = colour("text");
+    ctx.lineWidth = 1;
+    ctx.setLineDash([4, 3]);
+    for (const place of places) {
+      const across = scales.x.getPixelForValue(place);
+      ctx.beginPath();
+      ctx.moveTo(across, chartArea.top);
+      ctx.lineTo(across, chartArea.bottom);
+      ctx.stroke();
+    }
+    ctx.restore();
+  },
+};
+
+function config(labels, rates, amounts, layers, marks) {
   const line = {
     type: "line",
     label: "Hit rate",
@@ -103,6 +160,7 @@ function config(labels, rates, amounts, layers) {
   return {
     type: "bar",
     data: { labels, datasets: [line, ...bars] },
+    plugins: [MARK_LINES],
     options: {
       interaction: { mode: "index", intersect: false },
       scales: {
@@ -124,9 +182,11 @@ function config(labels, rates, amounts, layers) {
       },
       plugins: {
         legend: { display: false },
+        markLines: { places: [...marks.keys()] },
         tooltip: {
           filter: (item) => item.dataset.yAxisID === "rate" || item.raw > 0,
           callbacks: {
+            afterTitle: ([item]) => marks.get(item?.dataIndex) ?? [],
             label: ({ dataset, raw }) => ` ${dataset.label}: ${dataset.yAxisID === "rate" ? percent(raw) : `${count(raw)} tokens`}`,
           },
         },

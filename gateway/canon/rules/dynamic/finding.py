@@ -53,6 +53,7 @@ _YEAR = re.compile(r"\s(?:[A-Z]{2,5}\s)?20\d\d(?![\d:.\-/])")
 _NOON = re.compile(r"[^.][aApP][mM]\.$")
 _TODAY = entries("sentences", "today")
 _TODAY_ASCII = tuple(each for each in _TODAY if each.isascii())
+_ASCII_LETTERS = str.maketrans({chr(number): " " for number in range(128) if not chr(number).isalpha()})
 _INDENT = 4
 _LONGEST_ALONE, _WORDS_ALONE = 60, 6
 _REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
@@ -86,7 +87,7 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
     if not digits and not any(map(low.__contains__, _TODAY_ASCII if low.isascii() else _TODAY)):
         # Without digits it can only be a weekday.
         return ()
-    words = frozenset(WORDS.findall(low))
+    words = _words_of(low)
     found: list[VaryingValue] = []
     if digits:
         found += ids_in(chunk, low, words, is_line=is_line)
@@ -100,6 +101,12 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
 
 
 _known = lru_cache(maxsize=8192)(_findings)
+
+
+def _words_of(low: str) -> frozenset[str]:
+    """All that ``WORDS`` finds in a text of lower case."""
+    # Translating is several times as fast as the expression.
+    return frozenset(low.translate(_ASCII_LETTERS).split()) if low.isascii() else frozenset(WORDS.findall(low))
 
 
 def _has_digit(low: str) -> bool:

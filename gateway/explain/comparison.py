@@ -1,0 +1,180 @@
+"""Compares a request with its reference: the common prefix, what occurs in both behind it, and the first difference."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.core.explanation import Difference, RequestRecord, TokenWindows
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.reasons import REASONS, Reason
+from gateway.explain.diff import find_difference
+from gateway.explain.prompt_text import LEADING_ROLES, PromptText
+from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
+from gateway.explain.seen.seen_prompts import changed
+
+_EQUAL_SHOWN = 16
+"""Tokens shown before the first differing one."""
+_DIFFERING_SHOWN = 24
+"""Tokens shown from the first differing one on."""
+_CONTEXT_LOST = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
+
+
+class Compared(NamedTuple):
+    """A request compared with its reference, in the gateway's tokens.
+
+    Attributes:
+        found: The reference.
+        equal: Length of the common prefix.
+        behind: Later tokens, beyond all that was computed before, that also occur in the reference.
+        difference: Why the prefix ends there; None if unknown, if there is no difference, or if ``behind`` is 0.
+        tokens: Token ids of both around the first differing token; None if they cannot be compared.
+    """
+
+    found: ReferenceMatch
+    equal: int
+    behind: int
+    difference: Difference | None
+    tokens: TokenWindows | None = None
+
+
+def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> Compared | None:
+    """The request compared with its reference, if it has one; ``known`` tokens are held or were computed before.
+
+    The texts are compared only if tokens beyond the known ones occur in the reference: then they have lost their place,
+    and the first difference is the reason. All other tokens are new.
+    """
+    if found is None:
+        return None
+    reference = found.reference
+    ids, equal = _nearest(reference, kept.ids)
+    then, now = reference.where, record.where
+    if then.tokenizer != now.tokenizer or then.variant != now.variant:
+        return _compared_by_text(record, found, kept, equal, known)
+    lost_reply = 0
+    if len(record.parts) == 1:
+        start = max(equal, known)
+        behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
+        lost_reply = _lost_reply(reference, start, len(kept.ids) // TOKEN_BYTES)
+    else:
+        # With several prompts, the known tokens are no prefix but a count over all prompts.
+        behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
+    if not behind and not lost_reply:
+        return Compared(found, equal, 0, None)
+    difference = _difference(record, found, kept, equal)
+    if difference is not None and difference.reason is Reason.REPLY_RERENDERED:
+        behind = max(behind, lost_reply)
+    windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])
+    return Compared(found, equal, behind, _cause(record, found, difference), windows)
+
+
+def _nearest(reference: KeptRequest, prompt: bytes) -> tuple[bytes, int]:
+    """Of the sequences that the reference left in the engine's cache the one with the longest common prefix; the first
+    on a tie; and that prefix in tokens."""
+    ids, *others = _sequences(reference)
+    equal = common_tokens(ids, prompt)
+    for other in others:
+        longer = common_tokens(other, prompt)
+        if longer > equal:
+            ids, equal = other, longer
+    return ids, equal
+
+
+def _difference(record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal: int) -> Difference | None:
+    """The first difference of the texts."""
+    reference = found.reference
+    difference = find_difference(
+        reference.text,
+        kept.text,
+        before_source=reference.source,
+        after_source=record.source,
+        same_conversation=found.same_conversation,
+        replies=reference.replies,
+        tools_first=record.tools_first,
+        equal_share=equal / max(len(kept.ids) // TOKEN_BYTES, 1),
+    )
+    if difference is not None and (kept.text.has_ids or reference.text.has_ids):
+        return _of_ids(difference)
+    return difference
+
+
+def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) -> TokenWindows:
+    """Both token sequences around the first differing token, within the prompt that contains it."""
+    begin, end = 0, 0
+    for length in lengths:
+        begin, end = end, end + length
+        if equal < end:
+            break
+    first = min(equal - begin, _EQUAL_SHOWN)
+    start, stop = equal - first, equal + _DIFFERING_SHOWN
+    return TokenWindows(
+        before[start * TOKEN_BYTES : stop * TOKEN_BYTES],
+        after[start * TOKEN_BYTES : min(stop, end) * TOKEN_BYTES],
+        first,
+    )
+
+
+def _sequences(reference: KeptRequest) -> list[bytes]:
+    """The sequences the reference left in the engine's cache: its prompt followed by each of its replies."""
+    return [reference.ids + (reply.ids or b"") for reply in reference.replies] or [reference.ids]
+
+
+def _lost_reply(reference: KeptRequest, start: int, own: int) -> int:
+    """Tokens of a reply whose generated ids are unknown, if the client sends it back in another form."""
+    tokens = max((reply.tokens for reply in reference.replies if reply.ids is None), default=0)
+    return max(min(len(reference.ids) // TOKEN_BYTES + tokens - 1, own) - start, 0) if tokens else 0
+
+
+def _cause(record: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
+    """The first difference, or another cause of differing tokens."""
+    reason = changed(found.reference.where, record.where)
+    if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
+        return _elsewhere(reason)
+    is_lost = record.canonical.context_lost and found.same_conversation
+    if is_lost and difference is not None and _is_behind_the_leading(difference):
+        return msgspec.structs.replace(
+            difference, reason=Reason.HISTORY_EDITED, detail="context_lost", said=_CONTEXT_LOST
+        )
+    if difference is None and record.template_tells_time:
+        return Difference(
+            Reason.DYNAMIC_TIME,
+            "template_clock",
+            "chat_template",
+            said="The chat template itself prints the time (strftime_now).",
+        )
+    return difference
+
+
+def _is_behind_the_leading(difference: Difference) -> bool:
+    return difference.message is not None and difference.role not in LEADING_ROLES
+
+
+def _of_ids(difference: Difference) -> Difference:
+    """A difference in prompts given as token ids: only its place is known."""
+    path, said = difference.path, "The prompt is given as token ids, which differ from those before."
+    return Difference(Reason.UNCLASSIFIED, "token_ids", path, message=difference.message, said=said)
+
+
+def _elsewhere(reason: Reason) -> Difference:
+    return Difference(reason, str(reason), "", said=REASONS[reason].meaning)
+
+
+def _compared_by_text(
+    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal_ids: int, known: int
+) -> Compared:
+    """The comparison by characters, for prompts whose token ids come from different tokenizers."""
+    before, after = _characters(found.reference.text), _characters(kept.text)
+    own, length = len(kept.ids) // TOKEN_BYTES, len(after) // TOKEN_BYTES
+    equal = common_tokens(before, after)
+    alike = equal + (tokens_behind(before, after, equal) if equal < length else 0)
+    behind = max(round(own * alike / length) - known, 0) if length else 0
+    if not behind:
+        return Compared(found, 0, 0, None)
+    reason = changed(found.reference.where, kept.where)
+    cause = _difference(record, found, kept, equal_ids) if reason is None else _elsewhere(reason)
+    return Compared(found, 0, behind, cause)
+
+
+def _characters(text: PromptText) -> bytes:
+    whole = "\n".join([*(message.text for message in text.messages), *(tool.raw for tool in text.tools)])
+    return whole.encode("utf-32-le", "surrogatepass")

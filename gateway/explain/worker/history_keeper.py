@@ -1,0 +1,262 @@
+"""Keeps the journal's history: saves it every minute and at the end, and gives it back to the explain worker.
+
+Where: in a file, or, with several gateways, in their shared records. There each explain worker has a record of its own;
+the record of one that is gone is taken over by exactly one other, so that the sum over all gateways stays the same.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from gateway.core.errors import GatewayError
+from gateway.core.ports import SharedRecords
+from gateway.stats.history import HistoryInvalid, sender_of
+from gateway.tasks import TaskGroupOwner
+
+SAVE_SECONDS = 60.0
+GONE_SECONDS = 3 * SAVE_SECONDS
+"""A record that was not written for so long belongs to a worker that is gone."""
+
+_END_SECONDS = 3.0
+_Written = tuple[float, bytes]
+_decoder = msgspec.msgpack.Decoder(_Written)
+_log = structlog.get_logger("gateway.explain.worker")
+
+
+class HistoryStore(Protocol):
+    """Where the history is kept."""
+
+    async def take(self) -> Sequence[bytes]:
+        """Histories of workers that are gone, for this gateway to go on with.
+
+        Raises:
+            Exception: the store cannot be read now.
+        """
+        ...
+
+    async def save(self, data: bytes, *, is_last: bool = False) -> None:
+        """Replace the own history; ``is_last``: this gateway ends.
+
+        Raises:
+            Exception: the store cannot be written now.
+        """
+        ...
+
+    async def others(self) -> Sequence[bytes]:
+        """The histories of other workers, for sums over all gateways.
+
+        Raises:
+            Exception: the store cannot be read now.
+        """
+        ...
+
+
+class FileHistory:
+    """A history in a file of this machine.
+
+    Args:
+        path: The file. Its folder must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._taken = False
+
+    async def take(self) -> Sequence[bytes]:
+        """See ``HistoryStore``. A file that cannot be read is kept beside the new one."""
+        if self._taken:
+            return ()
+        self._taken = True
+        return await asyncio.to_thread(self._read)
+
+    async def save(self, data: bytes, *, is_last: bool = False) -> None:  # noqa: ARG002 - a file has one gateway
+        """See ``HistoryStore``."""
+        await asyncio.to_thread(self._write, data)
+
+    async def others(self) -> Sequence[bytes]:
+        """See ``HistoryStore``."""
+        return ()
+
+    def _read(self) -> Sequence[bytes]:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        try:
+            sender_of(data)
+        except HistoryInvalid as invalid:
+            kept = self._path.with_name(f"{self._path.name}.unreadable")
+            self._path.replace(kept)
+            _log.warning("history_unreadable", file=str(self._path), problem=str(invalid), kept_as=str(kept))
+            return ()
+        return (data,)
+
+    def _write(self, data: bytes) -> None:
+        partial = self._path.with_name(f"{self._path.name}.new")
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        partial.replace(self._path)
+
+
+class SharedHistory:
+    """Histories in records that gateways share, each under the name of its worker.
+
+    Args:
+        records: The records.
+        wall: Unix seconds.
+    """
+
+    def __init__(self, records: SharedRecords, wall: Callable[[], float] = time.time) -> None:
+        self._records = records
+        self._wall = wall
+        self._name: str | None = None
+
+    async def take(self) -> Sequence[bytes]:
+        """See ``HistoryStore``."""
+        found = await self._read()
+        gone = [name for name, (at, _) in found.items() if name != self._name and self._is_gone(at)]
+        taken = [await self._records.take(name) for name in gone]
+        return [_decoder.decode(value)[1] for value in taken if value is not None]
+
+    async def save(self, data: bytes, *, is_last: bool = False) -> None:
+        """See ``HistoryStore``."""
+        name = sender_of(data).hex()
+        written = msgspec.msgpack.encode((0.0 if is_last else self._wall(), data))
+        changes: dict[str, bytes | None] = {name: written}
+        if self._name not in (None, name):
+            changes[str(self._name)] = None  # the worker was started again, and goes on with the history of the old one
+        await self._records.write(changes)
+        self._name = name
+
+    async def others(self) -> Sequence[bytes]:
+        """See ``HistoryStore``."""
+        return [data for name, (_, data) in (await self._read()).items() if name != self._name]
+
+    async def _read(self) -> dict[str, _Written]:
+        found = {}
+        for name, value in (await self._records.read()).items():
+            with contextlib.suppress(msgspec.MsgspecError, HistoryInvalid):
+                written = _decoder.decode(value)
+                sender_of(written[1])
+                found[name] = written
+        return found
+
+    def _is_gone(self, written_at: float) -> bool:
+        return abs(self._wall() - written_at) > GONE_SECONDS
+
+
+class HistoryDesk(Protocol):
+    """The part of ``ExplainClient`` that the keeper uses."""
+
+    def restore(self, data: bytes) -> None:
+        """Give the worker a history to go on with, also after it was started again."""
+        ...
+
+    def saved(self, data: bytes) -> None:
+        """The worker's whole history was saved: this is what a new worker goes on with."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the worker has handled all requests, within a timeout."""
+        ...
+
+    async def history(self) -> bytes:
+        """The worker's history.
+
+        Raises:
+            GatewayError: the worker does not answer.
+        """
+        ...
+
+
+class HistoryKeeper:
+    """Saves the history and restores it.
+
+    Args:
+        store: Where it is kept.
+        desk: The explain worker's client.
+        on_error: Called when the store cannot be read or written.
+        save_seconds: Interval of saves.
+    """
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        desk: HistoryDesk,
+        on_error: Callable[[], None],
+        save_seconds: float = SAVE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._desk = desk
+        self._on_error = on_error
+        self._save_seconds = save_seconds
+        self._is_read = False
+        self._failed = False
+        self._tasks = TaskGroupOwner()
+
+    def start(self) -> None:
+        """Read the history in the background, and save it from then on."""
+        self._tasks.spawn(self._keep(), name="history")
+
+    async def stop(self) -> None:
+        """Save a last time, with all requests that were answered, within a timeout."""
+        await self._tasks.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await self._desk.drain()
+                await self._save(is_last=True)
+
+    async def others(self) -> tuple[bytes, ...] | None:
+        """The histories of other gateways; None if they cannot be read."""
+        try:
+            return tuple(await self._store.others())
+        except Exception as error:  # noqa: BLE001 - the own figures are shown without them
+            self._report(error, "read")
+            return None
+
+    async def _keep(self) -> None:
+        while True:
+            await self._take()
+            await self._save()
+            await asyncio.sleep(self._save_seconds)
+
+    async def _take(self) -> None:
+        try:
+            for data in await self._store.take():
+                self._desk.restore(data)
+        except Exception as error:  # noqa: BLE001 - tried again with the next save
+            self._report(error, "read")
+            return
+        self._is_read = True
+
+    async def _save(self, *, is_last: bool = False) -> None:
+        if not self._is_read:
+            return  # what is stored would be replaced without having been read
+        try:
+            data = await self._desk.history()
+        except GatewayError:
+            return  # the worker is being started again, and goes on with what was saved last
+        try:
+            await self._store.save(data, is_last=is_last)
+        except Exception as error:  # noqa: BLE001 - tried again a minute later
+            self._report(error, "written")
+            return
+        self._failed = False
+        self._desk.saved(data)
+
+    def _report(self, error: Exception, step: str) -> None:
+        """Count every failure; log the first one in a row."""
+        self._on_error()
+        if not self._failed:
+            _log.warning("history_not_kept", step=step, error=type(error).__name__, problem=str(error))
+        self._failed = True

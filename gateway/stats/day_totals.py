@@ -1,0 +1,193 @@
+"""Totals by day, tenant and model, kept for more than a year: what a tenant's month costs.
+
+Days are those of UTC. Only whole numbers are kept, so a report can be reproduced exactly from the same totals.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.core.errors import BadRequest
+from gateway.stats.label_limiter import OTHER
+from gateway.stats.prices import NO_TOKEN_PRICES, ComputePrice, TokenPrices
+
+KEPT_DAYS = 400
+
+_DAY_SECONDS = 86_400
+_MILLION = 1_000_000
+_EPOCH = date(1970, 1, 1)
+_MAX_KEYS = 1000
+"""Tenants times models of one day with totals of their own: trusted proxies may name tenants."""
+
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+class DayKey(NamedTuple):
+    """What is counted together.
+
+    Attributes:
+        day: Days since 1970-01-01, UTC.
+        tenant: Id of the tenant, or ``(other)``.
+        model: Id of the model.
+    """
+
+    day: int
+    tenant: str
+    model: str
+
+
+class DayTotal(msgspec.Struct, array_like=True, gc=False):
+    """Totals of answered requests.
+
+    Attributes:
+        requests: Their number.
+        prompt_tokens: Their prompt tokens.
+        cached_tokens: Of these, tokens that were not computed again.
+        confirmed_tokens: Prompt tokens of requests whose cached tokens the engine reported.
+        completion_tokens: Generated tokens, as far as engines report them.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    confirmed_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, other: "DayTotal") -> None:
+        """Add other totals."""
+        self.requests += other.requests
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
+        self.confirmed_tokens += other.confirmed_tokens
+        self.completion_tokens += other.completion_tokens
+
+
+def cost(total: DayTotal, prices: TokenPrices) -> float | None:
+    """The price of some totals; None without any price."""
+    if prices == NO_TOKEN_PRICES:
+        return None
+    computed = total.prompt_tokens - total.cached_tokens
+    spent = (
+        computed * (prices.prompt or 0)
+        + total.cached_tokens * (prices.cached or 0)
+        + total.completion_tokens * (prices.completion or 0)
+    )
+    return round(spent / _MILLION, 6)
+
+
+class DayTotals:
+    """Totals by day, tenant and model."""
+
+    def __init__(self) -> None:
+        self._totals: dict[DayKey, DayTotal] = {}
+        self._keys_of: dict[int, int] = {}
+
+    def add(self, at: float, tenant: str, model: str, total: DayTotal) -> None:
+        """Add totals of requests that ended at ``at``, Unix seconds."""
+        self._add(DayKey(int(at // _DAY_SECONDS), tenant, model), total)
+
+    def items(self) -> Iterable[tuple[DayKey, DayTotal]]:
+        """All of them."""
+        return self._totals.items()
+
+    def restore(self, totals: Iterable[tuple[DayKey, DayTotal]]) -> None:
+        """Add totals of an earlier process."""
+        for key, total in totals:
+            self._add(key, total)
+
+    def _add(self, key: DayKey, total: DayTotal) -> None:
+        known = self._totals.get(key)
+        if known is None:
+            if key.day not in self._keys_of:
+                self._forget_before(key.day - KEPT_DAYS)
+            if self._keys_of.get(key.day, 0) >= _MAX_KEYS and key.tenant != OTHER:
+                self._add(key._replace(tenant=OTHER), total)
+                return
+            known = self._totals[key] = DayTotal()
+            self._keys_of[key.day] = self._keys_of.get(key.day, 0) + 1
+        known.add(total)
+
+    def _forget_before(self, day: int) -> None:
+        old = [key for key in self._totals if key.day <= day]
+        for key in old:
+            del self._totals[key]
+            self._keys_of.pop(key.day, None)
+
+
+def report(
+    sources: Sequence[DayTotals],
+    arguments: Mapping[str, str],
+    now: float,
+    price: ComputePrice,
+) -> dict[str, object]:
+    """What each tenant used in a month, JSON-ready.
+
+    Args:
+        sources: Totals of this gateway, and of others.
+        arguments: ``month``, such as ``2026-11`` (default: the present one), and ``tenant``: only this one.
+        now: Unix seconds.
+        price: Prices by model; those of ``""`` apply to models without their own.
+
+    Raises:
+        BadRequest: ``month`` is no month.
+    """
+    month = arguments.get("month") or f"{datetime.fromtimestamp(now, UTC):%Y-%m}"
+    if not _MONTH.fullmatch(month):
+        raise BadRequest("`month` must be a month such as 2026-11.", param="month", code="invalid_value")
+    tenant = arguments.get("tenant")
+    sums: dict[tuple[str, str], DayTotal] = {}
+    days: set[int] = set()
+    for key, total in (item for source in sources for item in source.items()):
+        if _month_of(key.day) == month and tenant in (None, key.tenant):
+            days.add(key.day)
+            sums.setdefault((key.tenant, key.model), DayTotal()).add(total)
+    rows = list(_rows(sums, price.tokens))
+    return {
+        "month": month,
+        "tenant": tenant,
+        "currency": price.currency,
+        "days": len(days),
+        "first_day": _date_of(min(days)) if days else None,
+        "last_day": _date_of(max(days)) if days else None,
+        "rows": rows,
+        "total": _total(rows),
+    }
+
+
+def _rows(
+    sums: Mapping[tuple[str, str], DayTotal], prices: Mapping[str, TokenPrices]
+) -> Iterator[dict[str, int | float | str | None]]:
+    for (tenant, model), total in sorted(sums.items()):
+        price = prices.get(model) or prices.get("") or NO_TOKEN_PRICES
+        spent, without_cache = cost(total, price), cost(msgspec.structs.replace(total, cached_tokens=0), price)
+        yield {
+            "tenant": tenant,
+            "model": model,
+            "requests": total.requests,
+            "prompt_tokens": total.prompt_tokens,
+            "cached_tokens": total.cached_tokens,
+            "confirmed_tokens": total.confirmed_tokens,
+            "completion_tokens": total.completion_tokens,
+            "cost": spent,
+            "saved": None if spent is None or without_cache is None else round(without_cache - spent, 6),
+        }
+
+
+def _total(rows: Sequence[Mapping[str, int | float | str | None]]) -> dict[str, float | None]:
+    names = ("requests", "prompt_tokens", "cached_tokens", "confirmed_tokens", "completion_tokens", "cost", "saved")
+    found: dict[str, float | None] = {}
+    for name in names:
+        values = [value for row in rows if isinstance(value := row[name], int | float)]
+        found[name] = round(sum(values), 6) if values or name not in ("cost", "saved") else None
+    return found
+
+
+def _month_of(day: int) -> str:
+    return _date_of(day)[:7]
+
+
+def _date_of(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).isoformat()
