@@ -1,4 +1,4 @@
-.PHONY: demo test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,6 +35,11 @@ format: .venv/installed
 # Changes the code in 120 places, one at a time, and counts the changes that the tests of `make test` notice; hours.
 mutation: .venv/installed
 	$(BIN)/python -m tests.mutation
+
+# The documentation site, in build/site; a warning (a link that leads nowhere, a page that no list names) is an error.
+docs: .venv/installed
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html -d build/docs docs build/site
+	@echo "build/site/index.html"
 
 # Real vLLM with a real model on the CPU; installs about 3.5 GB into the user's cache folder the first time.
 test-engine: .venv/installed
