@@ -114,9 +114,8 @@ def _notes(rungs: Sequence[SimulationResult], simulated: Simulated) -> Iterator[
     ideal, capacity, perfect = limits
     first = policies[0]
     yield (
-        f"Of the {100 * ideal.token_share:.2f} % of the tokens that repeat, the caches' size costs "
-        f"{_points(ideal, capacity)} points, a cache for each replica {_points(capacity, perfect)}, and routing with "
-        f"{first.policy} {_points(perfect, first)}."
+        f"Tokens that repeat: {_share(ideal)}. Caches of this size, shared: {_share(capacity)}; one for each replica: "
+        f"{_share(perfect)}; with {first.policy}: {_share(first)}."
     )
     if len(policies) > 1:
         fastest = min(policies, key=lambda rung: rung.ttft_seconds)
@@ -138,8 +137,8 @@ def _notes(rungs: Sequence[SimulationResult], simulated: Simulated) -> Iterator[
         yield "The trace names no sessions: `session` goes by the first block of the prompt."
 
 
-def _points(upper: SimulationResult, lower: SimulationResult) -> str:
-    return f"{100 * (upper.token_share - lower.token_share):.2f}"
+def _share(rung: SimulationResult) -> str:
+    return f"{100 * rung.token_share:.2f} %"
 
 
 def _seconds(value: float) -> str:
