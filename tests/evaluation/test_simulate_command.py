@@ -101,6 +101,13 @@ def test_an_overloaded_fleet_is_named(write: Write, capsys: pytest.CaptureFixtur
     assert "Overloaded: ideal, capacity, perfect, round_robin" in " ".join(capsys.readouterr().out.split())
 
 
+def test_what_the_queue_rejects_is_named(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--prefill-rate", "10", "--queue", "--policy", "round_robin", "--jobs", "1"]
+    assert main(["simulate", str(write(TRACE)), *options]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Rejected by the gateway's queue and left out: round_robin" in text
+
+
 def test_a_compressed_trace(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulated(capsys, write(TRACE, "trace.jsonl.gz"), "--policy", "round_robin")["requests"] == 10
 
