@@ -46,7 +46,7 @@ the ladder, from top to bottom:
   capacity       one shared cache as large as all caches together: less because of the caches' size
   perfect        a cache for each replica, every request sent to the one that holds most, loads ignored: less because
                  the caches are separate
-  expected_ttft, least_load, round_robin, session
+  expected_ttft, round_robin, least_load, session
                  the gateway's policies (placement.policy in its configuration)
   load_gate      affinity with a load gate, as other routers have it: the replica that holds most while loads are even
 
@@ -105,11 +105,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_fleet(parser: argparse.ArgumentParser) -> None:
     shape = FleetShape(1, 1)
     group = parser.add_argument_group("fleet", "lists are separated by commas; every combination is simulated")
-    group.add_argument("--replicas", type=_counts, default=[4], metavar="N,…", help="numbers of replicas (default: 4)")
+    group.add_argument(
+        "--replicas", type=_counts, default=[4], metavar="N,...", help="numbers of replicas (default: 4)"
+    )
     size = group.add_mutually_exclusive_group()
-    size.add_argument("--blocks", type=_counts, metavar="N,…", help="cache of each replica, in blocks of the trace")
-    size.add_argument("--tokens", type=_counts, metavar="N,…", help=f"the same in tokens (default: {_TOKENS:,})")
-    size.add_argument("--gib", type=_sizes, metavar="G,…", help="the same in GiB")
+    size.add_argument("--blocks", type=_counts, metavar="N,...", help="cache of each replica, in blocks of the trace")
+    size.add_argument("--tokens", type=_counts, metavar="N,...", help=f"the same in tokens (default: {_TOKENS:,})")
+    size.add_argument("--gib", type=_sizes, metavar="G,...", help="the same in GiB")
     group.add_argument(
         "--kv-bytes-per-token",
         type=_count,

@@ -5,7 +5,7 @@ requests that wait at a replica as held there.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
 from gateway.config.routing_settings import PlacementSettings
 from gateway.core.ids import ReplicaId, Target
@@ -34,8 +34,8 @@ least recently used block is evicted, and a policy that happens to keep what is 
 LOAD_GATE = "load_gate"
 """Affinity with a load gate, as other routers have it."""
 
-GATEWAY_POLICIES = ("expected_ttft", "least_load", "round_robin", "session")
-"""Those of ``PlacementSettings.policy``."""
+GATEWAY_POLICIES: tuple[str, ...] = get_args(PlacementSettings.model_fields["policy"].annotation)
+"""Those of the gateway."""
 
 POLICIES = (*GATEWAY_POLICIES, LOAD_GATE)
 """Every policy that can be simulated."""
