@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import math
 import os
+import signal
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -244,8 +245,12 @@ def _in_processes(
     # Started anew rather than forked: the progress display has a thread.
     with ProcessPoolExecutor(jobs, get_context("spawn"), _keep, (options,)) as pool:
         futures = [pool.submit(_one, fleet, rung) for fleet, rung in tasks]
-        for _ in as_completed(futures):
-            on_progress(len(options.workload))
+        try:
+            for _ in as_completed(futures):
+                on_progress(len(options.workload))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
         return [future.result() for future in futures]
 
 
@@ -254,6 +259,7 @@ _kept: list[_Options] = []
 
 
 def _keep(options: _Options) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once, without a traceback
     _kept[:] = [options]
 
 
