@@ -14,6 +14,7 @@ _COMMANDS = {
     "engine": ("gateway.simulator.cli", "run one simulated engine"),
     "check": ("gateway.commands.check", "check a configuration file"),
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
+    "simulate": ("gateway.commands.simulate", "what policies and cache sizes would bring, on a recorded trace"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
     "report": ("gateway.commands.report", "show what each tenant used in a month, and its cost"),
