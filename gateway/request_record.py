@@ -17,6 +17,7 @@ from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
+from gateway.explain.client_family import MEASUREMENT
 from gateway.explain.reconcile import EXACT_SOURCES, bypasses_cache
 
 _MAX_TOKENS = 524_288
@@ -142,6 +143,7 @@ def request_record(
         stages=_stages_before_dispatch(settled),
         warming=settled.warming,
         canonical=_canonical(encoded, with_body=with_body),
+        measured=encoded.source == MEASUREMENT,
     )
 
 

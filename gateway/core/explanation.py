@@ -127,6 +127,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         warming: Whether it was sent to fill a cache, and not by a client.
         canonical: What canonicalization did to it. ``body`` and ``parts`` are as it was sent on; without modes, nothing
             is reported about rules.
+        measured: Whether it was sent to measure, and not by an application.
     """
 
     request_id: str
@@ -169,6 +170,12 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stages: tuple[tuple[str, float], ...]
     warming: bool
     canonical: Canonicalized = Canonicalized()
+    measured: bool = False
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether miss reports include it, and compare later requests with it."""
+        return not (self.warming or self.measured)
 
 
 class CacheHistory(StrEnum):
