@@ -16,6 +16,7 @@ _COMMANDS = {
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
+    "measure": ("gateway.commands.measure", "compare cold with warm, gateway with engine, and more, with intervals"),
     "warm": ("gateway.commands.warm", "fill the replicas' caches with declared prefixes"),
 }
 

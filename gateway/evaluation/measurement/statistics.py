@@ -221,6 +221,25 @@ def samples_needed(found: Estimate, p: float = 0.5, confidence: float = CONFIDEN
     return max(least, found.samples + 1, math.ceil(found.samples * (reach / found.value) ** 2))
 
 
+def slope(x: Samples, y: Samples, confidence: float = CONFIDENCE) -> Estimate:
+    """By how much ``y`` grows with ``x``: least squares, for a spread that may depend on ``x``.
+
+    The variance is the one of H. White, "A heteroskedasticity-consistent covariance matrix estimator", Econometrica 48
+    (1980), with the correction n / (n - 2).
+    """
+    across, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    n = across.size
+    spread = across - across.mean() if n else across
+    squares = float((spread * spread).sum())
+    if n < 3 or not squares:
+        return Estimate.unknown(n)
+    value = float((spread * up).sum()) / squares
+    errors = up - up.mean() - value * spread
+    variance = float((spread * spread * errors * errors).sum()) / squares**2 * n / (n - 2)
+    reach = _student(confidence, n - 2) * math.sqrt(variance)
+    return Estimate(value, value - reach, value + reach, n)
+
+
 def _same_length(first: Samples, second: Samples) -> bool:
     if len(first) != len(second):
         raise ValueError(f"pairs need as many values on both sides, not {len(first)} and {len(second)}")
