@@ -22,7 +22,7 @@ from gateway.commands.measure_report import as_json, as_markdown, as_text
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.measurement.measure_plan import MeasuredVariant, Pass, pairs, rule_pass, trace_passes
 from gateway.evaluation.measurement.measure_result import MeasureResult, measure_result
-from gateway.evaluation.measurement.measure_run import BodyOptions, SendingLoad, MeasuredRequest, MeasureRun
+from gateway.evaluation.measurement.measure_run import BodyOptions, MeasuredRequest, MeasureRun, SendingLoad
 from gateway.evaluation.measurement.measure_target import (
     base_url,
     check_warm_up,
