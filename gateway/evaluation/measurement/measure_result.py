@@ -164,7 +164,7 @@ def in_unit(seconds: float, as_for: float) -> str:
     """A time without its unit, in the unit and with the decimals of another time."""
     if abs(as_for) >= 1:
         return f"{seconds:.2f}"
-    return f"{seconds * 1000:.0f}" if abs(as_for) >= 0.1 else f"{seconds * 1000:.1f}"
+    return f"{seconds * 1000:.0f}" if abs(as_for) >= 0.09995 else f"{seconds * 1000:.1f}"
 
 
 def _hit_notes(groups: Iterable[GroupFigures], *, is_paired: bool) -> Iterable[str]:
