@@ -16,6 +16,7 @@ import yaml
 from levels import slow_except
 
 from gateway.__main__ import main
+from gateway.evaluation.measurement import measure_run
 from gateway.evaluation.workload_trace import TraceRequest, trace_lines
 from gateway.explain.client_family import MEASUREMENT
 
@@ -232,12 +233,14 @@ def test_prompts_of_a_file_in_the_open_loop(measure, tmp_path):
     assert result["failed"] == 0
 
 
-def test_latencies_of_an_overloaded_engine_count_from_when_requests_were_due(measure):
-    """All are due within some milliseconds: one of the last waits for all prompts before it."""
+def test_latencies_count_from_when_requests_were_due_however_late_they_are_sent(measure, monkeypatch):
+    """All are due within some milliseconds, and sent one by one: the last waits for the answers before it."""
+    monkeypatch.setattr(measure_run, "_MOST_UNDER_WAY", 1)
     with engine("--prefill-rate", "2000") as url:
         result = as_json(measure(url, "--requests", 6, "--rate", 500, "--prompt-tokens", 200, "--warm-up", 0, "--json"))
     cold = groups(result)["cold"]
     assert cold["ttft_seconds"]["p99"]["value"] > 4 * cold["prompt_tokens"] / 2000
+    assert [note for note in result["notes"] if note.startswith("Requests were sent up to ")]
 
 
 @pytest.mark.parametrize(
