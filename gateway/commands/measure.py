@@ -174,7 +174,7 @@ async def _warm_up(
         for index, variant in enumerate(variants):
             timing = await job.warm_up(index, number, secrets.token_hex(8))
             if timing.error:
-                check_warm_up(variant.url, timing.status, timing.error, with_key=with_key)
+                check_warm_up(variant.url, timing.status, timing.error, with_key=with_key, is_plain=args.plain)
             elif not number and not index and timing.usage and isinstance(source, BuiltInPrompts | TracePrompts):
                 source.tokens_per_word = max(0.1, timing.usage.prompt_tokens / _words(source.body(number)))
 

@@ -320,6 +320,7 @@ def test_token_without_text_counts_as_the_first_one(measure, odd):
         ([DEAD], f"{DEAD}: cannot be reached ("),
         (["http://"], "http://: not a URL: expected one such as http://127.0.0.1:8080"),
         (["ftp://a"], "ftp://a: not a URL"),
+        (["http://u:p@h:99999"], "h:99999: not a URL"),
         (["http://u:p@h"], "http://h: give scheme, host, port and path only"),
         ([DEAD, "--models", "a,b", "--canonical"], "compare one thing at a time"),
         ([DEAD, "--model", "a", "--models", "a,b"], "--model and --models cannot both be given"),

@@ -29,7 +29,8 @@ def base_url(url: str) -> str:
     except ValueError:
         usable = False
     if not usable or parts.scheme not in {"http", "https"} or not _VISIBLE_ASCII.fullmatch(url):
-        raise BadInput(f"{one_line(url)}: not a URL: expected one such as http://127.0.0.1:8080")
+        # What stands in front of an @ may be a password.
+        raise BadInput(f"{one_line(url.rpartition('@')[2])}: not a URL: expected one such as http://127.0.0.1:8080")
     if parts.username is not None or parts.query or parts.fragment:
         raise BadInput(
             f"{parts.scheme}://{parts.hostname}: give scheme, host, port and path only"
@@ -130,7 +131,7 @@ def chosen_model(url: str, served: Sequence[str] | None, wanted: str | None) -> 
     return wanted
 
 
-def check_warm_up(url: str, status: int, said: str, *, with_key: bool) -> None:
+def check_warm_up(url: str, status: int, said: str, *, with_key: bool, is_plain: bool) -> None:
     """Refuse to measure where the first request shows that every other one will be refused for the same reason.
 
     Failures of a server (5xx, a broken connection, 429) are no such reason: their rate is part of what is measured.
@@ -140,6 +141,7 @@ def check_warm_up(url: str, status: int, said: str, *, with_key: bool) -> None:
         status: Status of a request that failed.
         said: Its error.
         with_key: Whether an API key was sent.
+        is_plain: Whether the request had no other fields than those of OpenAI's API.
 
     Raises:
         BadInput: the request itself is at fault.
@@ -147,5 +149,5 @@ def check_warm_up(url: str, status: int, said: str, *, with_key: bool) -> None:
     if status in {401, 403}:
         raise BadInput(refused(url, status, with_key=with_key))
     if 400 <= status < 500 and status not in {408, 425, 429}:
-        fix = ": --plain leaves out what is not part of OpenAI's API" if status in {400, 422} else ""
+        fix = ": --plain leaves out what is not part of OpenAI's API" if status in {400, 422} and not is_plain else ""
         raise BadInput(f"{url}: refuses the requests ({said}){fix}")
