@@ -18,6 +18,7 @@ _COMMANDS = {
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
     "report": ("gateway.commands.report", "show what each tenant used in a month, and its cost"),
+    "measure": ("gateway.commands.measure", "compare cold with warm, gateway with engine, and more, with intervals"),
     "warm": ("gateway.commands.warm", "fill the replicas' caches with declared prefixes"),
 }
 
