@@ -13,6 +13,7 @@ _COMMANDS = {
     "demo": ("gateway.demo", "see it work: simulated replicas, the gateway, and traffic"),
     "engine": ("gateway.simulator.cli", "run one simulated engine"),
     "check": ("gateway.commands.check", "check a configuration file"),
+    "doctor": ("gateway.commands.doctor", "find mistakes in the set-up of the gateway and its engines"),
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),

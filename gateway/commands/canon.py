@@ -1,9 +1,7 @@
 """``prefix-gateway canon FILE``: what canonicalization does to a request, rule by rule."""
 
 import argparse
-import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -17,8 +15,10 @@ from rich.text import Text
 from gateway.admission.callers import TenantKeys
 from gateway.api.parse import parse_request
 from gateway.canon.rulebook import RULES, Modes, ModeTable, rulebook
+from gateway.commands.broken_pipe import printed
 from gateway.commands.canon_report import Tried, as_json, as_lines
 from gateway.commands.canon_trial import Trial
+from gateway.commands.request_file import read_requests
 from gateway.config.canon_settings import CanonSettings
 from gateway.config.server_settings import ServerSettings
 from gateway.config.settings import ModelSettings, Settings, load_settings
@@ -29,13 +29,13 @@ from gateway.core.json_portions import JsonLimits
 from gateway.core.portions import finished
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import EVERYBODY, Caller, PersonalDataMode, Tenant, is_name
+from gateway.evaluation.bad_input import BadInput
 from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
 
 _DONE = 0
 _BAD_USAGE = 2
 _BUILT_IN = "builtin:demo"
-_MAX_BYTES = 256 * 1024 * 1024
 _NO_MODEL = "any"
 """The model of a body that names none."""
 
@@ -111,11 +111,7 @@ def run(args: argparse.Namespace) -> int:
         print(problem, file=sys.stderr)
         return _BAD_USAGE
     text = json.dumps(as_json(tried)) + "\n" if args.json else _report(tried)
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    printed(text)
     return _DONE
 
 
@@ -164,45 +160,10 @@ def _tried(args: argparse.Namespace) -> Tried:
 
 def _bodies(file: str) -> list[tuple[str, dict[str, Any]]]:
     """The requests of a file, each with its place."""
-    name = "standard input" if file == "-" else file
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
-            content = source.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise _Unusable(f"{name}: larger than {_MAX_BYTES:,} bytes, the most that is read (take some of it)")
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        raise _Unusable(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise _Unusable(f"{name}: not UTF-8: invalid byte at offset {error.start}") from None
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if not lines:
-        raise _Unusable(f"{name}: empty; expected the JSON of a request to /v1/chat/completions")
-    if len(lines) > 1 and _is_json(lines[0][1]):
-        return [(f"{name}:{number}", _parsed(f"{name}:{number}", line)) for number, line in lines]
-    return [(name, _parsed(name, text))]
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _parsed(place: str, text: str) -> dict[str, Any]:
-    try:
-        body = json.loads(text)
-    except ValueError as error:
-        raise _Unusable(f"{place}: not valid JSON: {error}") from None
-    except RecursionError:
-        raise _Unusable(f"{place}: nested too deep") from None
-    if not isinstance(body, dict) or not body.keys() & {"messages", "prompt"}:
-        raise _Unusable(
-            f"{place}: not a request: expected a JSON object with `messages`, as it is sent to /v1/chat/completions"
-        )
-    return body
+        return [(each.place, dict(each.fields)) for each in read_requests(file)]
+    except BadInput as problem:
+        raise _Unusable(str(problem)) from None
 
 
 def _rules(args: argparse.Namespace, body: Mapping[str, Any]) -> _Rules:
