@@ -147,7 +147,8 @@ def _report(config: Path, diagnosis: Diagnosis, findings: list[DoctorFinding]) -
             for line in _wrapped(f"not checked: {each}", indent=""):
                 console.print(Text(line, "dim"), soft_wrap=True)
         what = f"{config}, {_count(diagnosis.replicas, 'replica')}: "
-        console.print(Text(what + (_count(len(findings), "finding") if findings else "nothing found"), "bold"))
+        what += _count(len(findings), "finding") if findings else "nothing found"
+        console.print(Text(what, "bold"), soft_wrap=True)
     return report.get()
 
 

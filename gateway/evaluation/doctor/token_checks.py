@@ -22,6 +22,25 @@ _TEXT = "Hello, wörld!  Prices: 1,234.50 €\n\tif x != y: return [x, y]  # 日
 _SYSTEM = {"role": "system", "content": "You are the assistant of a shop. Answer in one sentence."}
 _QUESTION = {"role": "user", "content": "When do you open on Sunday?"}
 _TURNS = [_QUESTION, {"role": "assistant", "content": "At ten."}, {"role": "user", "content": "And on Monday?  "}]
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "opening_hours",
+        "description": "Opening hours of a day.",
+        "parameters": {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]},
+    },
+}
+_CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "opening_hours", "arguments": '{"day": "Sunday"}'},
+}
+_CALLED = [
+    _SYSTEM,
+    _QUESTION,
+    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "10:00 to 16:00"},
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +62,9 @@ TOKEN_PROBES: Sequence[TokenProbe] = (
     TokenProbe("a text", Endpoint.COMPLETIONS, {"prompt": _TEXT, "add_special_tokens": False}),
     TokenProbe("a question behind a system message", Endpoint.CHAT, {"messages": [_SYSTEM, _QUESTION]}),
     TokenProbe("a conversation of three messages", Endpoint.CHAT, {"messages": _TURNS}),
+    TokenProbe("the result of a tool", Endpoint.CHAT, {"messages": _CALLED, "tools": [_TOOL]}),
 )
 
-_NOT_OFFERED = frozenset({401, 403, 404, 405})
 _IN_FRONT_TOKENS = 12
 _SHOWN_CHARS = 60
 
@@ -55,7 +74,7 @@ async def engine_tokens(access: EngineAccess, replica: ExaminedReplica, probe: T
     request = {"model": replica.model.id, **probe.fields}
     try:
         status, answer = await access.post(f"{probe.endpoint}/render", request)
-        if status in _NOT_OFFERED:
+        if status != 200:  # not offered, or refused for a reason that only concerns answers, such as tools
             # Ignores the engine's default arguments of the template, unlike the engine itself.
             if probe.endpoint is Endpoint.CHAT and replica.model.chat_template_kwargs:
                 request["chat_template_kwargs"] = replica.model.chat_template_kwargs
