@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(invalid.problems), file=sys.stderr)
         return _BAD_INPUT
     except BadInput as problem:
-        print(f"prefix-gateway doctor: {problem}", file=sys.stderr)
+        print(problem, file=sys.stderr)
         return _BAD_INPUT
     # The log of the parts that are used here is that of a gateway.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

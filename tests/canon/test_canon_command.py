@@ -418,11 +418,11 @@ def test_unknown_models_and_tenants_are_named(refused, file, config):
     path = file(chat(QUESTION))
     two = config(model={"id": "one"})
     assert refused(path, "--config", two) == (
-        "prefix-gateway canon: the configuration has no model 'demo': choose with --model one of one"
+        "the configuration has no model 'demo': choose with --model one of one"
     )
     assert "no model 'x'" in refused(path, "--config", config(), "--model", "x")
     assert refused(path, "--config", config(), "--tenant", "acme") == (
-        "prefix-gateway canon: the configuration has no tenant 'acme'; its tenants: none"
+        "the configuration has no tenant 'acme'; its tenants: none"
     )
 
 
