@@ -15,6 +15,7 @@ _COMMANDS = {
     "check": ("gateway.commands.check", "check a configuration file"),
     "doctor": ("gateway.commands.doctor", "find mistakes in the set-up of the gateway and its engines"),
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
+    "diff": ("gateway.commands.diff", "show where two requests first differ, why, and the rule that removes it"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
     "warm": ("gateway.commands.warm", "fill the replicas' caches with declared prefixes"),

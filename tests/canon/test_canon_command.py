@@ -417,9 +417,7 @@ def test_files_that_cannot_be_read_are_named(refused, tmp_path, file):
 def test_unknown_models_and_tenants_are_named(refused, file, config):
     path = file(chat(QUESTION))
     two = config(model={"id": "one"})
-    assert refused(path, "--config", two) == (
-        "the configuration has no model 'demo': choose with --model one of one"
-    )
+    assert refused(path, "--config", two) == ("the configuration has no model 'demo': choose with --model one of one")
     assert "no model 'x'" in refused(path, "--config", config(), "--model", "x")
     assert refused(path, "--config", config(), "--tenant", "acme") == (
         "the configuration has no tenant 'acme'; its tenants: none"
