@@ -49,7 +49,7 @@ exit code: 0 B can reuse all of A that it contains, 1 they differ, 2 bad usage, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
+class _DiffRun:
     """What is reported.
 
     Attributes:
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     return _SAME if compared.result.shares_all else _DIFFER
 
 
-def _compared(args: argparse.Namespace) -> _Compared:
+def _compared(args: argparse.Namespace) -> _DiffRun:
     if args.before == args.after == "-":
         raise BadInput("A and B cannot both be standard input: name a file for one of them")
     one, other = _single(args.before), _single(args.after)
@@ -119,7 +119,7 @@ def _compared(args: argparse.Namespace) -> _Compared:
         notes.append(f"No tokens are counted: {result.uncounted}.")
     before, after = one.text.encode(), other.text.encode()
     byte = _first_difference(before, after)
-    return _Compared(
+    return _DiffRun(
         files=(one.place, other.place),
         tokenizer=tokenizer,
         notes=notes,
@@ -150,7 +150,7 @@ def _first_difference(before: bytes, after: bytes) -> int | None:
     return low
 
 
-def _as_json(compared: _Compared) -> dict[str, Any]:
+def _as_json(compared: _DiffRun) -> dict[str, Any]:
     result = compared.result
     difference, token = result.difference, result.token
     return {
@@ -188,7 +188,7 @@ def _tried_json(tried: TriedRules) -> dict[str, Any]:
     }
 
 
-def _report(compared: _Compared) -> str:
+def _report(compared: _DiffRun) -> str:
     console = Console(highlight=False)
     with console.capture() as report:
         for line, style in _lines(compared):
@@ -196,7 +196,7 @@ def _report(compared: _Compared) -> str:
     return report.get()
 
 
-def _lines(compared: _Compared) -> Iterator[tuple[str, str]]:
+def _lines(compared: _DiffRun) -> Iterator[tuple[str, str]]:
     result = compared.result
     yield f"{compared.files[0]} against {compared.files[1]}", "bold"
     for note in compared.notes:
@@ -277,7 +277,7 @@ def _cost(result: RequestComparison) -> str:
     )
 
 
-def _fix(compared: _Compared) -> Iterator[tuple[str, str]]:
+def _fix(compared: _DiffRun) -> Iterator[tuple[str, str]]:
     result = compared.result
     if result.fix is not None and result.tokens is not None:
         names = " and ".join(result.fix.rules)
