@@ -1,12 +1,16 @@
 """Each mistake in the flags of an engine is found, alone, and with the flag to change."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import examined, names, only, settings_for
 
-from gateway.core.engine_facts import EngineKind
+from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.evaluation.doctor.doctor_finding import Severity
+from gateway.evaluation.doctor.engine_probe import EngineProbe, ExaminedReplica
+from gateway.evaluation.doctor.generation_checks import generation_outcome
+from gateway.tokenize.load_tokenizer import load_local
 
 SECRET = "what all gateways have in common"
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -164,11 +168,44 @@ async def test_a_clock_that_differs(start_engine, seconds, said):
     assert said in found.said
 
 
-async def test_a_prompt_that_is_computed_twice_although_caching_is_on(start_engine):
-    # Blocks for less than one probe: nothing of it is left when it comes again.
-    engine = await start_engine(blocks=3, block_size=64, max_model_len=None)
+async def test_a_prompt_that_is_computed_twice_although_caching_is_on():
+    class NeverCached:
+        """Answers as a vLLM whose cache is never hit."""
+
+        async def post(self, path, fields, **_):
+            details = {"prompt_tokens_details": {"cached_tokens": 0}}
+            return 200, {"usage": {"prompt_tokens": 60, "completion_tokens": 1, **details}}
+
+    settings = settings_for("http://h")
+    replica = ExaminedReplica(settings.models[0], "models[0]", "models[0].replicas[0]", settings.models[0].replicas[0])
+    probe = EngineProbe(replica, facts=EngineFacts(EngineKind.VLLM, block_size=16, prefix_caching=True))
+    outcome = await generation_outcome(NeverCached(), probe, None, isolated=True, timeout_seconds=1.0)
+    assert [each.name for each in outcome.findings] == ["prefix-not-reused"]
+    assert outcome.unchecked == ""
+
+
+async def test_blocks_too_large_for_a_probe_are_named_as_not_checked(start_engine):
+    engine = await start_engine(blocks=3, block_size=64)
     diagnosis = await examined(settings_for(engine))
+    assert names(diagnosis) == []
     assert "replica r0: salts and reuse" in diagnosis.unchecked[0]
+
+
+async def test_another_tokenizer_is_found_with_the_first_differing_token(start_engine):
+    engine = await start_engine()
+    demo = load_local("builtin:demo")
+
+    def encode(endpoint, fields):
+        """The third token of everything is another one."""
+        (ids,) = demo.encode(endpoint, fields)
+        return (ids[:8] + (77).to_bytes(4, "little") + ids[12:],)
+
+    other = SimpleNamespace(encode=encode, decode=demo.decode)
+    found = only(await examined(settings_for(engine), encoders={"demo": other}))
+    assert (found.name, found.severity) == ("tokenizer-differs", Severity.ERROR)
+    assert "token 2 is the first that differs" in found.said
+    assert ": 77 " in found.said
+    assert "models[0].tokenizer" in found.fix
 
 
 async def test_a_replica_with_a_key_is_examined_with_it(start_engine):

@@ -223,6 +223,15 @@ async def test_a_declared_prefix_that_is_shorter_than_a_block(start_engine, tmp_
     assert names(await examined(settings_for(engine, model=model, **declared(tmp_path, "Be kind. " * 200)))) == []
 
 
+async def test_declared_prefixes_that_cannot_be_read(start_engine, tmp_path):
+    engine = await start_engine()
+    sections = declared(tmp_path, "Be kind.")
+    (tmp_path / "prefixes.json").write_text("[{]")
+    found = only(await examined(settings_for(engine, **sections)))
+    assert (found.name, found.where) == ("prefixes-unreadable", "warm.file")
+    assert "prefixes.json:1" in found.said
+
+
 async def test_requests_that_share_less_than_a_block(start_engine):
     engine = await start_engine()
     long = "You are the assistant of a shop. " * 20

@@ -1,0 +1,16 @@
+"""The page lists every finding, and no other."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_finding_is_on_the_page():
+    made = set()
+    for file in (ROOT / "gateway" / "evaluation" / "doctor").glob("*.py"):
+        made |= set(re.findall(r'DoctorFinding\(\s*"([a-z-]+)"', file.read_text()))
+    assert len(made) > 25
+    page = (ROOT / "docs" / "doctor.md").read_text().partition("## Findings")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \|", page, flags=re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)} == made
