@@ -4,6 +4,7 @@ Few small requests, each with a time limit. An engine that does not answer, or w
 with the problem and never an exception.
 """
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -201,7 +202,8 @@ async def _read_metrics(access: EngineAccess, probe: EngineProbe) -> None:
     if page.status != 200:
         probe.metrics_problem = f"/metrics answers {page.status}"
         return
-    probe.facts = parse_metrics(page.body.decode("latin-1"))
+    # In a thread: pages of many ranks take a while, and a gateway may serve in this event loop.
+    probe.facts = await asyncio.to_thread(parse_metrics, page.body.decode("latin-1"))
     if probe.facts.kind is None:
         probe.metrics_problem = "/metrics has no metric of a known engine"
 

@@ -35,6 +35,9 @@ from gateway.warmup.document import read_prefixes
 _AT_ONCE = 32
 """Replicas that are examined at the same time."""
 
+_MOST_PREFIXES = 500
+"""Declared prefixes whose tokens are counted."""
+
 _GENERATION_TIMEOUTS = 6
 """A generation request waits behind those of clients: it may take so many times the limit of the others."""
 
@@ -196,7 +199,7 @@ class _Examination:
             result.unchecked.append(outcome.unchecked)
 
     async def _examine_prefixes(self, examined: Sequence[_Examined]) -> None:
-        prefixes = [*self._options.requests, *self._declared()]
+        prefixes = [*self._options.requests, *await asyncio.to_thread(self._declared)]
         if not prefixes:
             return
         self._options.progress("counting the tokens of shared prefixes")
@@ -225,9 +228,11 @@ class _Examination:
                 DoctorFinding("prefixes-unreadable", Severity.ERROR, "warm.file", problem, f"correct {file}")
             )
             return []
+        if len(declared) > _MOST_PREFIXES:
+            self._diagnosis.unchecked.append(f"{file}: declared prefixes behind the first {_MOST_PREFIXES}")
         return [
             SharedPrefix(f"{file}[{number}]", each.model, [(each.endpoint, each.fields)])
-            for number, each in enumerate(declared)
+            for number, each in enumerate(declared[:_MOST_PREFIXES])
         ]
 
 
@@ -244,5 +249,6 @@ def _loaded(model: ModelSettings) -> LocalEncoder:
 async def _tokens(
     encoder: LocalEncoder | None, access: EngineAccess, replica: ExaminedReplica, probe: TokenProbe
 ) -> bytes | None:
-    own = None if encoder is None else local_tokens(encoder, probe)
+    # In a thread: declared prefixes may be long, and a gateway may serve in this event loop.
+    own = None if encoder is None else await asyncio.to_thread(local_tokens, encoder, probe)
     return await engine_tokens(access, replica, probe) if own is None else own

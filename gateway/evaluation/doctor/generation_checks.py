@@ -112,7 +112,8 @@ def _judged(probe: EngineProbe, cached: Sequence[int | None], *, isolated: bool)
     known = probe.server is not None and probe.server.usage_details is not None
     if silent and not known and (caching is not False or probe.facts.kind is EngineKind.VLLM):
         return [usage_details_off(probe)]
-    if caching and not silent and not again and (again is not None or probe.facts.kind is EngineKind.SGLANG):
+    reports = not silent or (probe.server is not None and probe.server.usage_details is True)
+    if caching and reports and not again and (again is not None or probe.facts.kind is EngineKind.SGLANG):
         return [
             DoctorFinding(
                 "prefix-not-reused",

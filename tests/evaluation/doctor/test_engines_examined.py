@@ -7,6 +7,7 @@ import pytest
 from conftest import examined, names, only, settings_for
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
+from gateway.engines import ServerFacts
 from gateway.evaluation.doctor.doctor_finding import Severity
 from gateway.evaluation.doctor.engine_probe import EngineProbe, ExaminedReplica
 from gateway.evaluation.doctor.generation_checks import generation_outcome
@@ -215,3 +216,16 @@ async def test_a_replica_with_a_key_is_examined_with_it(start_engine):
     )
     assert names(await examined(settings)) == []
     assert all((b"authorization", b"Bearer a-secret-of-the-replica") in each.headers for each in engine.requests)
+
+
+async def test_an_sglang_that_reports_and_never_reuses():
+    class NeverCached:
+        async def post(self, path, fields, **_):
+            return 200, {"usage": {"prompt_tokens": 60, "completion_tokens": 1}}
+
+    settings = settings_for("http://h")
+    replica = ExaminedReplica(settings.models[0], "models[0]", "models[0].replicas[0]", settings.models[0].replicas[0])
+    facts = EngineFacts(EngineKind.SGLANG, block_size=16, prefix_caching=True)
+    probe = EngineProbe(replica, facts=facts, server=ServerFacts(prefix_caching=True, usage_details=True))
+    outcome = await generation_outcome(NeverCached(), probe, None, isolated=True, timeout_seconds=1.0)
+    assert [each.name for each in outcome.findings] == ["prefix-not-reused"]
