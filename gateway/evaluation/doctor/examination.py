@@ -73,19 +73,16 @@ class _Examined:
     rendered: Sequence[bytes | None] = ()
 
 
-async def examine(
-    settings: Settings, options: ExaminationOptions, only: Callable[[str], bool] = lambda _: True
-) -> tuple[Diagnosis, Sequence[EngineProbe]]:
+async def examine(settings: Settings, options: ExaminationOptions) -> tuple[Diagnosis, Sequence[EngineProbe]]:
     """Run the checks; returns the result, and what the engines say of themselves.
 
     Args:
         settings: The configuration.
         options: What is examined.
-        only: Whether a replica is examined, by its id.
     """
     client = HttpClient(options.timeout_seconds)
     try:
-        return await _Examination(settings, options, client).run(only)
+        return await _Examination(settings, options, client).run()
     finally:
         client.close()
 
@@ -101,10 +98,10 @@ class _Examination:
         self._diagnosis = Diagnosis()
         self._encoders: Mapping[str, LocalEncoder | None] = {}
 
-    async def run(self, only: Callable[[str], bool]) -> tuple[Diagnosis, Sequence[EngineProbe]]:
+    async def run(self) -> tuple[Diagnosis, Sequence[EngineProbe]]:
         """See ``examine``."""
         options, diagnosis = self._options, self._diagnosis
-        replicas = [each for each in await self._replicas() if only(each.settings.id)]
+        replicas = await self._replicas()
         diagnosis.replicas = len(replicas)
         options.progress("loading tokenizers")
         await self._load_encoders()

@@ -1,7 +1,7 @@
 """The cheap checks of a gateway that has just started: those that compute nothing at the engines.
 
-Runs in the background once the gateway is ready, and logs each finding. Replicas that do not answer yet are looked at
-again a few times, as engines may need minutes to load their model.
+Runs in the background once the gateway is ready, and logs each finding. As long as a replica does
+not answer, all are looked at again a few times: engines may need minutes to load their model.
 """
 
 import asyncio
@@ -11,12 +11,11 @@ import structlog
 
 from gateway.config.settings import Settings
 from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
-from gateway.evaluation.doctor.engine_probe import EngineProbe
 from gateway.evaluation.doctor.examination import ExaminationOptions, examine
 from gateway.tokenize.local import LocalEncoder
 
 _AGAIN_SECONDS = (15.0, 60.0, 300.0)
-"""Pauses before replicas that did not answer are looked at again."""
+"""Pauses before the replicas are looked at again, as long as one of them has not answered."""
 
 _log = structlog.get_logger("gateway.doctor")
 
@@ -31,35 +30,25 @@ async def examine_at_start(
     Args:
         settings: The configuration.
         encoders: The gateway's tokenizers; models without one are compared between replicas only.
-        pauses: Seconds before each further look at the replicas that did not answer.
+        pauses: Seconds before each further look, as long as a replica has not answered.
     """
     options = ExaminationOptions(generates=False, own_ports=False, encoders=encoders)
     logged: set[tuple[str, str]] = set()
-    silent: set[str] | None = None
     try:
-        for pause in (0.0, *pauses):
+        for number, pause in enumerate((0.0, *pauses)):
             await asyncio.sleep(pause)
-            waited_for = silent
-            diagnosis, probes = await examine(
-                settings,
-                options,
-                lambda replica: waited_for is None or replica in waited_for,  # noqa: B023
-            )
+            # All of them: one that comes late may differ from the others.
+            diagnosis, probes = await examine(settings, options)
             for finding in diagnosis.ordered():
                 if (finding.name, finding.where) not in logged:
                     logged.add((finding.name, finding.where))
                     _say(finding)
-            if silent is None:
+            if not number:
                 _log.info("doctor_examined", replicas=diagnosis.replicas, findings=len(diagnosis.findings))
-            silent = _silent(probes)
-            if not silent:
+            if all(probe.reached for probe in probes):
                 return
     except Exception:  # noqa: BLE001 - an aid that fails must not end the gateway
         _log.exception("doctor_failed")
-
-
-def _silent(probes: Sequence[EngineProbe]) -> set[str]:
-    return {probe.replica.settings.id for probe in probes if not probe.reached}
 
 
 def _say(finding: DoctorFinding) -> None:

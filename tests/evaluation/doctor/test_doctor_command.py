@@ -161,10 +161,10 @@ async def test_a_gateway_logs_what_the_cheap_checks_find_and_sends_no_generation
 
 
 async def test_each_finding_is_logged_once_and_a_late_replica_is_looked_at_again(start_engine):
-    late = await start_engine(prefix_caching=False)
+    late = await start_engine(prefix_caching=False, engine_version="0.31.0")
     wrong = await start_engine(prefix_caching=False)
     await late.kill()
-    settings = settings_for(late, wrong)
+    settings = settings_for(late, wrong, spaces={"idle_ttl_seconds": 60})
     with structlog.testing.capture_logs() as logs:
         examining = asyncio.create_task(examine_at_start(settings, {}, [0.1, 0.5, 60.0]))
         while not any(entry["event"] == "doctor_examined" for entry in logs):
@@ -176,6 +176,8 @@ async def test_each_finding_is_logged_once_and_a_late_replica_is_looked_at_again
         ("prefix-caching-off", "replica r0"),
         ("prefix-caching-off", "replica r1"),
         ("replica-unreachable", "replica r0"),
+        ("ttl-without-effect", "spaces.idle_ttl_seconds"),
+        ("versions-differ", "model demo"),
     ]
 
 
