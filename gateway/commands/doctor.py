@@ -8,6 +8,7 @@ import logging
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 
 import structlog
@@ -19,7 +20,7 @@ from gateway.commands.request_file import read_requests
 from gateway.config.settings import Settings, load_settings
 from gateway.core.errors import ConfigInvalid
 from gateway.evaluation.bad_input import BadInput
-from gateway.evaluation.doctor.doctor_finding import Diagnosis, DoctorFinding, Severity
+from gateway.evaluation.doctor.doctor_finding import FINDING_NAMES, Diagnosis, DoctorFinding, Severity
 from gateway.evaluation.doctor.examination import ExaminationOptions, examine
 from gateway.evaluation.doctor.prefix_checks import SharedPrefix
 
@@ -66,7 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " single one, all but its last message; may be repeated",
     )
     parser.add_argument(
-        "--ignore", action="append", default=[], metavar="NAME", help="accept findings of this name; may be repeated"
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="NAME",
+        type=_finding_name,
+        help="accept findings of this name; may be repeated",
     )
     parser.add_argument("--no-generation", action="store_true", help="send no generation requests to the engines")
     parser.add_argument(
@@ -161,6 +167,14 @@ def _wrapped(text: str, indent: str = "  ") -> list[str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _finding_name(text: str) -> str:
+    if text not in FINDING_NAMES:
+        close = get_close_matches(text, FINDING_NAMES, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(sorted(FINDING_NAMES))}"
+        raise argparse.ArgumentTypeError(f"no finding is called {text!r} ({hint})")
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -15,12 +15,52 @@ class Severity(StrEnum):
     """Requests are answered, but less is reused or known than could be."""
 
 
+FINDING_NAMES = frozenset(
+    {
+        "admin-open",
+        "block-larger-than-prefix",
+        "block-sizes-differ",
+        "clock-differs",
+        "context-limits-differ",
+        "discovery-fails",
+        "events-address",
+        "events-off",
+        "events-unreachable",
+        "events-without-replay",
+        "generation-fails",
+        "metrics-missing",
+        "model-files-differ",
+        "port-in-use",
+        "prefix-caching-off",
+        "prefix-not-reused",
+        "prefixes-unreadable",
+        "prompt-length-differs",
+        "redis-eviction",
+        "redis-unreachable",
+        "redis-version",
+        "replay-unreachable",
+        "replica-unreachable",
+        "salt-ignored",
+        "salt-refused",
+        "template-differs",
+        "templates-differ",
+        "tokenizer-differs",
+        "tokenizer-unavailable",
+        "ttl-without-effect",
+        "usage-details-off",
+        "versions-differ",
+        "wrong-model",
+    }
+)
+"""Names of all findings."""
+
+
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
     """One mistake.
 
     Attributes:
-        name: Its kind, such as ``prefix-caching-off``.
+        name: Its kind, one of ``FINDING_NAMES``.
         severity: What it costs.
         where: The replica (``replica r0``), model or setting that it is about.
         said: What is wrong and what follows from it, in one sentence. Holds no text of prompts but that of the probes.

@@ -121,6 +121,13 @@ def test_a_bad_configuration_ends_with_2(tmp_path, capsys):
     assert "expected at least one model" in capsys.readouterr().err
 
 
+def test_a_finding_that_does_not_exist_cannot_be_ignored(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_doctor("--ignore", "event-off")
+    assert ended.value.code == 2
+    assert "no finding is called 'event-off' (did you mean events-off?)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("seconds", ["0", "x", "nan", "1e9"])
 def test_a_bad_timeout_ends_with_2(capsys, seconds):
     with pytest.raises(SystemExit) as ended:

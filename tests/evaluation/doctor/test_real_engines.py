@@ -1,6 +1,6 @@
 """``doctor`` against real vLLM replicas: nothing at one that is set up correctly, and the mistakes of two others.
 
-Run by ``make test-engine``, or alone with ``python -m pytest -m engine tests/engine``.
+Run by ``make test-engine``, or alone with ``python -m pytest -m engine tests/evaluation``.
 """
 
 import contextlib
