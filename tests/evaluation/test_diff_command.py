@@ -3,8 +3,10 @@
 import argparse
 import io
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -247,3 +249,19 @@ def test_help_shows_an_example():
     ).stdout
     assert "prefix-gateway diff monday.json tuesday.json" in shown
     assert "exit code: 0" in shown
+
+
+def test_the_output_on_the_page_is_what_the_command_prints(tmp_path, capsys, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "diff-command.md").read_text()
+    (printed,) = re.findall(
+        r"^\$ prefix-gateway diff monday.json tuesday.json\n(.*?)^```", page, re.DOTALL | re.MULTILINE
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, time in (("monday", "2026-11-21 10:02"), ("tuesday", "2026-11-22 09:15")):
+        text = json.dumps(f"Current time: {time}\n{CAFE}")
+        Path(f"{name}.json").write_text(
+            f'{{"model": "smollm2",\n "messages": [\n  {{"role": "system", "content": {text}}},\n'
+            '  {"role": "user", "content": "When do you open?"}]}\n'
+        )
+    assert run_diff("monday.json", "tuesday.json") == 1
+    assert capsys.readouterr().out == printed
