@@ -1,4 +1,4 @@
-"""Misconfigured simulated engines, and an examination of them."""
+"""Misconfigured simulated engines."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from gateway.config.settings import Settings
-from gateway.evaluation.doctor.doctor_finding import Diagnosis, DoctorFinding
-from gateway.evaluation.doctor.examination import ExaminationOptions, examine
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.simulated_engine import SimulatedEngine
 
@@ -36,30 +33,3 @@ def start_engine(closing: contextlib.AsyncExitStack) -> StartEngine:
         return engine
 
     return start
-
-
-def settings_for(*engines: Any, model: dict[str, Any] | None = None, **sections: Any) -> Settings:
-    """One model, ``demo``, on these engines or URLs, which are called r0, r1 and so on."""
-    replicas = [
-        {"url": engine if isinstance(engine, str) else engine.url, "id": f"r{number}"}
-        for number, engine in enumerate(engines)
-    ]
-    served = {"id": "demo", "tokenizer": "builtin:demo", "replicas": replicas} | (model or {})
-    ports = {"port": 0, "admin_port": 0} | sections.pop("server", {})
-    return Settings.model_validate({"server": ports, "models": [served], **sections})
-
-
-async def examined(settings: Settings, **options: Any) -> Diagnosis:
-    """The result of an examination whose limits are generous for a busy machine."""
-    diagnosis, _ = await examine(settings, ExaminationOptions(**{"timeout_seconds": 20.0} | options))
-    return diagnosis
-
-
-def names(diagnosis: Diagnosis) -> list[str]:
-    return [finding.name for finding in diagnosis.ordered()]
-
-
-def only(diagnosis: Diagnosis) -> DoctorFinding:
-    """The one finding there is."""
-    assert len(diagnosis.findings) == 1, names(diagnosis)
-    return diagnosis.findings[0]

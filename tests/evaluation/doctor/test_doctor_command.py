@@ -10,7 +10,7 @@ import sys
 import pytest
 import structlog
 import yaml
-from conftest import settings_for
+from examined_settings import settings_for
 
 from gateway.commands import doctor
 from gateway.evaluation.doctor.start_examination import examine_at_start

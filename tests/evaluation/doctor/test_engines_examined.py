@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import examined, names, only, settings_for
+from examined_settings import examined, names, only, settings_for
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.engines import ServerFacts

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from conftest import examined, names, only, settings_for
+from examined_settings import examined, names, only, settings_for
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.engines import event_sources

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import examined, names, only, settings_for
+from examined_settings import examined, names, only, settings_for
 
 from gateway.evaluation.doctor.doctor_finding import Severity
 

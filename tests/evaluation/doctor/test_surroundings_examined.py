@@ -6,7 +6,7 @@ import json
 import socket
 
 import pytest
-from conftest import examined, names, only, settings_for
+from examined_settings import examined, names, only, settings_for
 from redis_server import RedisServer
 
 from gateway.core.request import Endpoint
