@@ -45,6 +45,7 @@ docs: .venv/installed
 test-engine: .venv/installed
 	tests/engine/install.sh
 	$(BIN)/python -m tests.engine.report
+	$(BIN)/python -m pytest -q -m engine tests/evaluation
 
 # The gateway's own cost per request, against the bare floor.
 bench: .venv/installed
