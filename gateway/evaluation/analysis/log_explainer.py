@@ -1,0 +1,193 @@
+"""Explains recorded requests with the code that explains live ones, and sums the explanations up.
+
+The sums have no time windows: a log may span weeks. Findings and suggestions come from the live journal, which keeps a
+week; families of clients are read every hour, for they are counted by the hour.
+"""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import orjson
+
+from gateway.core.explanation import Explanation, RequestRecord
+from gateway.evaluation.analysis.analysis_options import AnalysisOptions, EveryModel
+from gateway.evaluation.analysis.opening_groups import OTHERS, OpeningGroups
+from gateway.explain.bodies import parsed
+from gateway.explain.prompt_text import prompt_text
+from gateway.explain.reference import Frames
+from gateway.explain.worker.explain_messages import CanonOptions, WorkerOptions
+from gateway.explain.worker.explain_parts import ExplainParts
+from gateway.stats.columns import WIDTH, Row
+from gateway.stats.totals import Totals, add_to, row_of
+
+SEEN_BLOCKS = 4_194_304
+"""Blocks remembered: 67 million tokens with blocks of 16, in 64 MiB for each of four tables."""
+
+TTL_SECONDS = 30 * 86_400.0
+"""How long earlier requests are remembered for comparison, as far as the memory goes."""
+
+_REFERENCE_BYTES = 192 * 1024 * 1024
+_FRAMES_BYTES = 16 * 1024 * 1024
+_JOURNAL_REQUESTS = 100
+_WAITING_BYTES = 64 * 1024 * 1024
+_HOUR = 3600
+_MAX_SOURCES = 100
+_MAX_FAMILIES = 500
+_OTHER_SOURCE = "(other)"
+_WEEK = "7d"
+_SHORTEST_WINDOW = "15m"
+
+
+class ApplicationSums(msgspec.Struct):
+    """The requests of one application.
+
+    Attributes:
+        opening: As in ``OpeningGroup``; empty for requests without a common opening.
+        row: Sums by column, as ``stats.columns``.
+        sources: Requests by client family.
+    """
+
+    opening: str
+    row: dict[int, float] = msgspec.field(default_factory=dict)
+    sources: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class ExplainedSums(msgspec.Struct):
+    """All explanations of a log, summed up.
+
+    Attributes:
+        row: Sums by column, as ``stats.columns``.
+        sources: The same for each client family.
+        applications: By number; ``OTHERS`` for requests without a common opening.
+        findings: As in the summary of the admin API.
+        suggestions: As in the summary of the admin API.
+        families: Likewise; requests are summed over the hours.
+        notices: What could not be worked out.
+        begin: Time of the first request, Unix seconds.
+        end: Time of the last one.
+    """
+
+    row: dict[int, float]
+    sources: dict[str, dict[int, float]]
+    applications: dict[int, ApplicationSums]
+    findings: list[dict[str, Any]]
+    suggestions: list[dict[str, Any]]
+    families: list[dict[str, Any]]
+    notices: list[str]
+    begin: float
+    end: float
+
+
+def totals_of(row: Row) -> Totals:
+    """The totals of a row."""
+    return Totals([row.get(column, 0) for column in range(WIDTH)])
+
+
+class LogExplainer:
+    """Explains records in the order of their times.
+
+    Args:
+        options: The options of the analysis.
+    """
+
+    def __init__(self, options: AnalysisOptions) -> None:
+        models = EveryModel(options)
+        canon = (
+            CanonOptions(options.canon.model_dump_json().encode(), models) if options.with_rules and models else None
+        )
+        self._options = WorkerOptions(
+            max_waiting_bytes=_WAITING_BYTES,
+            journal_requests=_JOURNAL_REQUESTS,
+            journal_ttl_seconds=TTL_SECONDS,
+            reference_bytes=_REFERENCE_BYTES,
+            reference_ttl_seconds=TTL_SECONDS,
+            seen_blocks=SEEN_BLOCKS,
+            gpu_hour_price=None,
+            currency="",
+            gpus={},
+            canon=canon,
+        )
+        self._parts: ExplainParts | None = None
+        self._groups = OpeningGroups(Frames(_FRAMES_BYTES))
+        self._row: Row = {}
+        self._sources: dict[str, Row] = {}
+        self._applications: dict[int, ApplicationSums] = {}
+        self._families: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._begin = self._end = 0.0
+
+    def add(self, record: RequestRecord) -> None:
+        """Explain a request."""
+        if self._parts is None:
+            self._parts = ExplainParts(self._options, record.at)
+            self._parts.load_tokenizers()
+            self._begin = self._end = record.at
+        parts = self._parts
+        if record.at // _HOUR > self._end // _HOUR:
+            self._note_families(parts)
+        self._end = max(self._end, record.at)
+        explanation = parts.observe(record, parts.explain(record))
+        parts.add_request(record, explanation, 1.0)
+        self._sum(record, explanation)
+
+    def finish(self) -> ExplainedSums:
+        """The sums of all requests so far."""
+        findings: list[dict[str, Any]] = []
+        suggestions: list[dict[str, Any]] = []
+        notices: list[str] = []
+        if self._parts is not None:
+            self._note_families(self._parts)
+            summary = self._summary(self._parts, _WEEK)
+            findings = summary["findings"]
+            suggestions = summary["canonicalization"]["suggestions"]
+            notices = [" ".join(notice.fields.values()) for notice in self._parts.notices()]
+        families = sorted(self._families.values(), key=lambda row: -row["requests"])
+        for number, application in self._applications.items():
+            group = self._groups.groups.get(number)
+            application.opening = group.opening if group else ""
+        return ExplainedSums(
+            self._row,
+            self._sources,
+            self._applications,
+            findings,
+            suggestions,
+            families,
+            notices,
+            self._begin,
+            self._end,
+        )
+
+    def _sum(self, record: RequestRecord, explanation: Explanation) -> None:
+        row = row_of(record, explanation, 0.0)
+        add_to(self._row, row)
+        source = record.source if record.source in self._sources or len(self._sources) < _MAX_SOURCES else _OTHER_SOURCE
+        add_to(self._sources.setdefault(source, {}), row)
+        fields = parsed(record.body) if record.body else None
+        number = OTHERS if fields is None else self._groups.number_of(prompt_text(record.endpoint, fields))
+        application = self._applications.get(number)
+        if application is None:
+            application = self._applications[number] = ApplicationSums("")
+        add_to(application.row, row)
+        application.sources[source] = application.sources.get(source, 0) + 1
+
+    def _note_families(self, parts: ExplainParts) -> None:
+        """Add the families of the hour that is over."""
+        for row in self._summary(parts, _SHORTEST_WINDOW)["families"]:
+            difference = row["difference"]
+            key = (row["tenant"], row["model"], row["source"], row["than"], difference["path"], difference["said"])
+            if key in self._families:
+                self._families[key]["requests"] += row["requests"]
+            elif len(self._families) < _MAX_FAMILIES:
+                self._families[key] = row
+
+    def _summary(self, parts: ExplainParts, window: str) -> dict[str, Any]:
+        # At the end of the hour: families count by slots of it, and no request came later.
+        now = (self._end // _HOUR + 1) * _HOUR - 1 if window == _SHORTEST_WINDOW else self._end
+        found = orjson.loads(parts.answer("summary", {"window": window}, now, None))
+        assert isinstance(found, dict)
+        return found
+
+
+def reasons_of(totals: Totals) -> Counter[str]:
+    """Missed tokens by reason."""
+    return Counter({reason.value: int(tokens) for reason, tokens in totals.missed_tokens.items() if tokens})
