@@ -8,15 +8,16 @@ import secrets
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.core.explanation import RequestRecord
 from gateway.evaluation.workload_trace import TraceRequest, trace_lines
 from gateway.explain.seen import space_name
 from gateway.tokenize.block_hashes import ChainHasher
 
-TRACE_BLOCK_SIZE = 128
-"""Tokens per block of a trace: fine enough for prompts of a thousand tokens, and an eighth of the ids of vLLM's 16."""
+TRACE_BLOCK_SIZE = 32
+"""Tokens per block of a trace: rounding to it costs a prompt of a thousand tokens 2 % at most, for half of the ids that
+vLLM's 16 would take."""
 
 _NUMBERED = 1_000_000
 """Hashes in each of two generations: those that were not used since the last million others get a new number."""

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 
-class TokenShare(msgspec.Struct, frozen=True):
+class RepeatedTokens(msgspec.Struct, frozen=True):
     """Prompt tokens as a number and as a share of all of them."""
 
     tokens: int
@@ -210,8 +210,8 @@ class LogAnalysis(msgspec.Struct, frozen=True):
     read: LogRead
     requests: int
     prompt_tokens: int
-    ideal: TokenShare
-    behind_changes: TokenShare
+    ideal: RepeatedTokens
+    behind_changes: RepeatedTokens
     long_tokens: int
     long_prefixes: float
     long_prefix_tokens: float

@@ -4,7 +4,6 @@ The sums have no time windows: a log may span weeks. Findings and suggestions co
 week; families of clients are read every hour, for they are counted by the hour.
 """
 
-from collections import Counter
 from typing import Any
 
 import msgspec
@@ -186,8 +185,3 @@ class LogExplainer:
         found = orjson.loads(parts.answer("summary", {"window": window}, now, None))
         assert isinstance(found, dict)
         return found
-
-
-def reasons_of(totals: Totals) -> Counter[str]:
-    """Missed tokens by reason."""
-    return Counter({reason.value: int(tokens) for reason, tokens in totals.missed_tokens.items() if tokens})

@@ -1,6 +1,7 @@
 """Personal data in shared prefixes, found and counted as the gateway does it, one request after the other."""
 
 import secrets
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.canon.pii.counting import SharedPrefixes, Tally, beginning_of_findings, conversation_of
@@ -58,7 +59,7 @@ class SharedPersonalData:
         if is_chat and has_more_pieces(request, _MAX_PIECES, with_user=True):
             self.skipped += 1
             return
-        prompts = [leading(request)] if is_chat else beginnings(request)
+        prompts: Sequence[Sequence[Passage | bytes]] = [leading(request)] if is_chat else beginnings(request)
         for number, passages in enumerate(prompts):
             texts = [part.text for part in passages if isinstance(part, Passage)]
             if sum(map(len, texts)) > self._max_characters:

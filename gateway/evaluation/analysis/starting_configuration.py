@@ -61,10 +61,10 @@ def _rules(rules: Sequence[RuleGain], suggestions: Sequence[Mapping[str, Any]]) 
         lines.append("  rules:")
         for each in chosen:
             mode = "apply" if each.rule in _SAFE else "observe"
-            why = f"gains {each.points:.1f} points of the hit rate"
+            why = f"Gains {each.points:.1f} points of the hit rate"
             if mode == "observe":
-                why += "; try it with `prefix-gateway canon`, then apply"
-            lines.append(f"    {each.rule}: {mode}  # {why}")
+                why += "; try it with `prefix-gateway canon` before it is applied"
+            lines += [f"    # {why}", f"    {each.rule}: {mode}"]
     if slots:
         lines += ["  dynamic_suffix:", "    slots:", *slots]
     return lines
@@ -86,6 +86,6 @@ def _spaces(intervals: Sequence[RepeatInterval], idle_ttl_seconds: float) -> lis
         return []
     return [
         "spaces:",
-        f"  idle_ttl_seconds: {seconds:g}"
-        f"  # counts with isolation: {100 * present:.0f} % of the repeats come within {idle_ttl_seconds:g} s",
+        f"  # {100 * present:.0f} % of the repeats come within {idle_ttl_seconds:g} s; counts with isolation only",
+        f"  idle_ttl_seconds: {seconds:g}",
     ]

@@ -22,7 +22,7 @@ class TrafficSums:
 
     def __init__(self, long_tokens: int, ttls: Sequence[tuple[str, float]]) -> None:
         self._long_tokens = long_tokens
-        self._within = {(label, seconds): 0 for label, seconds in ttls}
+        self._within = dict.fromkeys(ttls, 0)
         self._prompts = LengthHistogram()
         self._prefixes = LengthHistogram()
         self._ages = LengthHistogram()
