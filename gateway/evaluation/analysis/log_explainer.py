@@ -12,6 +12,7 @@ import orjson
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.evaluation.analysis.analysis_options import AnalysisOptions, EveryModel
 from gateway.evaluation.analysis.opening_groups import OTHERS, OpeningGroups
+from gateway.evaluation.analysis.source_forms import SourceForms
 from gateway.explain.bodies import parsed
 from gateway.explain.prompt_text import prompt_text
 from gateway.explain.reference import Frames
@@ -61,7 +62,7 @@ class ExplainedSums(msgspec.Struct):
         applications: By number; ``OTHERS`` for requests without a common opening.
         findings: As in the summary of the admin API.
         suggestions: As in the summary of the admin API.
-        families: Likewise; requests are summed over the hours.
+        families: Likewise, summed over the hours; and those of ``SourceForms``.
         notices: What could not be worked out.
         begin: Time of the first request, Unix seconds.
         end: Time of the last one.
@@ -108,7 +109,9 @@ class LogExplainer:
             canon=canon,
         )
         self._parts: ExplainParts | None = None
-        self._groups = OpeningGroups(Frames(_FRAMES_BYTES))
+        frames = Frames(_FRAMES_BYTES)
+        self._groups = OpeningGroups(frames)
+        self._forms = SourceForms(frames)
         self._row: Row = {}
         self._sources: dict[str, Row] = {}
         self._applications: dict[int, ApplicationSums] = {}
@@ -140,7 +143,7 @@ class LogExplainer:
             findings = summary["findings"]
             suggestions = summary["canonicalization"]["suggestions"]
             notices = [" ".join(notice.fields.values()) for notice in self._parts.notices()]
-        families = sorted(self._families.values(), key=lambda row: -row["requests"])
+        families = sorted([*self._families.values(), *self._forms.shown()], key=lambda row: -row["requests"])
         for number, application in self._applications.items():
             group = self._groups.groups.get(number)
             application.opening = group.opening if group else ""
@@ -162,7 +165,11 @@ class LogExplainer:
         source = record.source if record.source in self._sources or len(self._sources) < _MAX_SOURCES else _OTHER_SOURCE
         add_to(self._sources.setdefault(source, {}), row)
         fields = parsed(record.body) if record.body else None
-        number = OTHERS if fields is None else self._groups.number_of(prompt_text(record.endpoint, fields))
+        number = OTHERS
+        if fields is not None:
+            text = prompt_text(record.endpoint, fields)
+            number = self._groups.number_of(text)
+            self._forms.add(text, source, record.tenant, record.model)
         application = self._applications.get(number)
         if application is None:
             application = self._applications[number] = ApplicationSums("")

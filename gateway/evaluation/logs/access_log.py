@@ -18,7 +18,7 @@ from gateway.evaluation.logs.entry_fields import (
     usage_of,
 )
 from gateway.evaluation.logs.logged_request import LoggedRequest, OtherEntry, UnreadableEntry
-from gateway.evaluation.logs.request_bodies import read_body
+from gateway.evaluation.logs.request_bodies import is_generation, read_body
 
 _MARKS = frozenset(
     {
@@ -53,7 +53,9 @@ _NO_BODY = frozenset({"", "-", "null"})
 
 
 def takes_access(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is a line of an access log."""
+    """Whether an entry is a line of an access log, and not a body, nor one that wraps a body as ``request``."""
+    if isinstance(entry.get("request"), dict) or is_generation(entry):
+        return False
     return len(_MARKS & {name.lower().replace("-", "_") for name in entry}) >= _LEAST_MARKS
 
 

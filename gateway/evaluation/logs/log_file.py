@@ -21,6 +21,9 @@ MAX_LINE_BYTES = 32 * 1024 * 1024
 """Longest line that is read: the default limit of a request body is the same."""
 
 _BUFFER_BYTES = 1024 * 1024
+_PACKED_BYTES = 4096
+"""Bytes that are unpacked at once: in the worst case 128 MiB come out of them."""
+
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _OTHER_TYPES = {
@@ -71,6 +74,39 @@ class _Counted(io.RawIOBase):
         buffer[: len(data)] = data
         self.bytes += len(data)
         return len(data)
+
+
+class _ZstdFrames(io.RawIOBase):
+    """The content of zstd frames. The library's own reader takes the end of an incomplete frame for its end."""
+
+    def __init__(self, packed: BinaryIO | io.BufferedReader) -> None:
+        self._packed = packed
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._rest = b""
+        self._unpacked = memoryview(b"")
+
+    def readable(self) -> bool:
+        """See ``RawIOBase``."""
+        return True
+
+    def readinto(self, buffer: "memoryview | bytearray") -> int:  # type: ignore[override]
+        """See ``RawIOBase``."""
+        while not self._unpacked:
+            data = self._rest or self._packed.read(_PACKED_BYTES)
+            self._rest = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("it ends within a frame")
+                return 0
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._unpacked = memoryview(self._frame.decompress(data))
+            if self._frame.eof:
+                self._rest, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._unpacked))
+        buffer[:size] = self._unpacked[:size]
+        self._unpacked = self._unpacked[size:]
+        return size
 
 
 class LogFile(AbstractContextManager["LogFile"]):
@@ -182,8 +218,7 @@ class LogFile(AbstractContextManager["LogFile"]):
         if start.startswith(_GZIP):
             return io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw, mode="rb")), _BUFFER_BYTES)
         if start.startswith(_ZSTD):
-            reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-            return io.BufferedReader(cast(io.RawIOBase, reader), _BUFFER_BYTES)
+            return io.BufferedReader(_ZstdFrames(raw), _BUFFER_BYTES)
         for magic, kind in _OTHER_TYPES.items():
             if start.startswith(magic):
                 raise BadInput(f"{self.name}: {kind}; expected text, plain or packed with gzip or zstd")

@@ -42,10 +42,10 @@ class JsonFormat:
 _JSON_FORMATS = (
     JsonFormat("OpenAI Batch", takes_batch, read_batch),
     JsonFormat("litellm log", takes_litellm, read_litellm),
-    JsonFormat("request bodies", takes_bodies, read_bodies),
     JsonFormat("JSON access log", takes_access, read_access),
+    JsonFormat("request bodies", takes_bodies, read_bodies),
 )
-"""In the order in which they are tried: entries of litellm hold messages, too."""
+"""In the order in which they are tried: entries of the others hold bodies, too."""
 
 
 def is_har(beginning: bytes) -> bool:
