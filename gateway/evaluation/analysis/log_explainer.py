@@ -4,6 +4,7 @@ The sums have no time windows: a log may span weeks. Findings and suggestions co
 week; families of clients are read every hour, for they are counted by the hour.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -115,7 +116,7 @@ class LogExplainer:
         self._row: Row = {}
         self._sources: dict[str, Row] = {}
         self._applications: dict[int, ApplicationSums] = {}
-        self._families: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._families: dict[tuple[object, ...], dict[str, Any]] = {}
         self._begin = self._end = 0.0
 
     def add(self, record: RequestRecord) -> None:
@@ -143,7 +144,7 @@ class LogExplainer:
             findings = summary["findings"]
             suggestions = summary["canonicalization"]["suggestions"]
             notices = [" ".join(notice.fields.values()) for notice in self._parts.notices()]
-        families = sorted([*self._families.values(), *self._forms.shown()], key=lambda row: -row["requests"])
+        families = self._all_families()
         for number, application in self._applications.items():
             group = self._groups.groups.get(number)
             application.opening = group.opening if group else ""
@@ -179,12 +180,16 @@ class LogExplainer:
     def _note_families(self, parts: ExplainParts) -> None:
         """Add the families of the hour that is over."""
         for row in self._summary(parts, _SHORTEST_WINDOW)["families"]:
-            difference = row["difference"]
-            key = (row["tenant"], row["model"], row["source"], row["than"], difference["path"], difference["said"])
+            key = _key_of(row)
             if key in self._families:
                 self._families[key]["requests"] += row["requests"]
             elif len(self._families) < _MAX_FAMILIES:
                 self._families[key] = row
+
+    def _all_families(self) -> list[dict[str, Any]]:
+        """Those of all hours, and those that differ in form only, most requests first."""
+        forms = {_key_of(row): row for row in self._forms.shown()}
+        return sorted((forms | self._families).values(), key=lambda row: -row["requests"])
 
     def _summary(self, parts: ExplainParts, window: str) -> dict[str, Any]:
         # At the end of the hour: families count by slots of it, and no request came later.
@@ -192,3 +197,10 @@ class LogExplainer:
         found = orjson.loads(parts.answer("summary", {"window": window}, now, None))
         assert isinstance(found, dict)
         return found
+
+
+def _key_of(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Identifies a difference of two families. Which of them is named first depends on the hour."""
+    difference = row["difference"]
+    pair = frozenset((row["source"], row["than"]))
+    return row["tenant"], row["model"], pair, difference["reason"], difference["path"]
