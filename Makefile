@@ -1,4 +1,4 @@
-.PHONY: demo test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-canon bench-overload bench-hostile bench-several bench-replay chaos soak format image test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -82,6 +82,10 @@ bench-hostile: .venv/installed
 # Eight gateways with one Redis, and without, against one gateway on the same recorded traffic; needs redis-server.
 bench-several: .venv/installed
 	$(BIN)/python -m benchmarks.several
+
+# Hit shares over sockets against `prefix-gateway simulate`; TRACE=FILE names the trace.
+bench-replay: .venv/installed
+	$(BIN)/python -m benchmarks.replay $(TRACE)
 
 # Ten minutes in which replicas, gateways and Redis die and stop under load; needs redis-server.
 chaos: .venv/installed

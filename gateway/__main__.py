@@ -15,6 +15,7 @@ _COMMANDS = {
     "check": ("gateway.commands.check", "check a configuration file"),
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
     "analyze": ("gateway.commands.analyze", "find out from recorded requests what a prefix cache would bring"),
+    "simulate": ("gateway.commands.simulate", "what policies and cache sizes would bring, on a recorded trace"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
     "warm": ("gateway.commands.warm", "fill the replicas' caches with declared prefixes"),

@@ -1,9 +1,8 @@
 """Discrete-event simulation of a fleet on a workload trace: no sockets, no clock, no text.
 
 In: the requests of a trace (``Workload``), the shape of a fleet (``FleetShape``) and a policy. Out: hit shares and
-times to first token (``SimulationResult``). ``simulate`` runs one policy; ``ladder`` also the limits that no policy can
-pass.
-Start reading at ``event_loop_model.py``.
+times to first token (``SimulationResult``). ``simulate`` runs one policy; ``ladder`` also the limits above the
+policies. Start reading at ``event_loop_model.py``.
 """
 
 from gateway.evaluation.simulation.event_loop_model import simulate

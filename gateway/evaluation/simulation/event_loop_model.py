@@ -158,7 +158,7 @@ class _Simulation:
             requests=len(self._ttft),
             refused=self._refused,
             blocks=self._blocks,
-            hit_blocks=self._hit_blocks,
+            hit_blocks=self._workload.seen_blocks if self._name == IDEAL else self._hit_blocks,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._hit_blocks * self._workload.block_size,
             ttft_seconds=quantiles(self._ttft),

@@ -28,7 +28,8 @@ SHARED = (IDEAL, CAPACITY)
 """Limits in which all replicas share one cache."""
 
 LIMITS = (IDEAL, CAPACITY, PERFECT)
-"""What no policy can pass, in the order of the ladder."""
+"""What policies are compared with, in the order of the ladder. Only the first is a strict limit: with the others the
+least recently used block is evicted, and a policy that happens to keep what is needed later can be better."""
 
 LOAD_GATE = "load_gate"
 """Affinity with a load gate, as other routers have it."""

@@ -20,7 +20,8 @@ class SimulationResult:
         requests: Requests that were answered.
         refused: Requests left out, because a replica's cache is too small for them.
         blocks: Blocks of all answered prompts, the incomplete last ones included.
-        hit_blocks: Those that were in the cache.
+        hit_blocks: Those that were in the cache. For ``ideal`` all that an earlier prompt has, as workload traces are
+            described: also the block of a prompt's last token, which engines always compute.
         prompt_tokens: Of all answered prompts.
         cached_tokens: Those that were in the cache.
         ttft_seconds: Time to first token at each of ``QUANTILES``, waiting included; nan without requests.
