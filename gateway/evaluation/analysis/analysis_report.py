@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from gateway.evaluation.analysis.expected_hits import POLICIES
@@ -109,7 +110,10 @@ def _intervals(analysis: LogAnalysis) -> Iterator[Paragraph | Figures | Bars]:
         ("time to live", "share of the repeats", "hit rate with it"),
         [(each.label, percent(each.share), percent(each.hit_rate)) for each in analysis.intervals],
     )
-    bars = [(f"to {_duration(high)}", share) for _, high, share in analysis.interval_bars]
+    bars = [
+        (f"over {_duration(low)}" if high == inf else f"to {_duration(high)}", share)
+        for low, high, share in analysis.interval_bars
+    ]
     yield Bars("Time since the same tokens were used last, share of the repeated tokens", bars)
 
 
@@ -141,10 +145,7 @@ def _reasons(analysis: LogAnalysis) -> Iterator[Paragraph | Figures | Bars]:
     if costly:
         yield Figures(
             ("cause", "place", "source", "example", "share"),
-            [
-                (each["said"] or each["title"], _place(each), each["source"], each["example"], percent(each["share"]))
-                for each in costly
-            ],
+            [(_said(each), _place(each), each["source"], each["example"], percent(each["share"])) for each in costly],
             texts=4,
         )
         advice = dict.fromkeys((each["title"], each["advice"]) for each in costly)
@@ -226,6 +227,13 @@ def _personal_data(found: Sequence[dict[str, Any]]) -> Iterator[Paragraph | Figu
         [(each["kind"], each["path"], each["source"], f"{each['requests']:,}") for each in shared[:_PERSONAL_DATA]],
         texts=3,
     )
+
+
+def _said(finding: dict[str, Any]) -> str:
+    """What changes, without the place that stands beside it."""
+    place = _place(finding)
+    said = str(finding["said"])
+    return said.removeprefix(f"{place}: ") if said else str(finding["title"])
 
 
 def _place(finding: dict[str, Any]) -> str:

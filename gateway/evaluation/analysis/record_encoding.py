@@ -26,8 +26,11 @@ from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
 
 _OBSERVED = Canonicalized(modes=(RuleMode.OBSERVE,) * len(RuleName))
-_NO_MODEL = "any"
+NO_MODEL = "any"
 """The model of a body that names none."""
+
+OTHER_MODELS = "(other)"
+"""The model of all beyond a number of them."""
 
 _MAX_MODELS = 64
 _MAX_TOKENS = 524_288
@@ -70,7 +73,7 @@ class RecordEncoding:
         body = logged.body
         model = body.get("model")
         if not isinstance(model, str) or not model:
-            model = _NO_MODEL
+            model = NO_MODEL
             body = body | {"model": model}
         try:
             encoded = orjson.dumps(body)
@@ -176,7 +179,7 @@ class RecordEncoding:
     def _model_label(self, model: str) -> str:
         """The model's name; beyond a number of models, one name for all others."""
         if model not in self.models and len(self.models) >= _MAX_MODELS:
-            model = "(other)"
+            model = OTHER_MODELS
         self.models[model] += 1
         return model
 

@@ -16,6 +16,8 @@ _MAX_PREFIXES = 50_000
 _MAX_PIECES = 4096
 _MAX_PER_PROMPT = 1000
 _CACHE_BYTES = 16 * 1024 * 1024
+_MAX_SOURCES = 100
+_OTHER_SOURCE = "(other)"
 
 
 class PersonalDataShare(NamedTuple):
@@ -92,6 +94,9 @@ class SharedPersonalData:
         return hits
 
     def _count(self, request: ChatRequest, number: int, hits: list[tuple[Hit, ...]], source: str, space: str) -> None:
+        if source not in self._sources and len(self._sources) >= _MAX_SOURCES:
+            source = _OTHER_SOURCE
+        self._sources[source] = None
         beginning = beginnings(request)[number]
         searched = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
         found = {at: here for at, here in zip(searched, hits, strict=True) if here}
@@ -99,6 +104,5 @@ class SharedPersonalData:
         each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
         for (passage, hit, prefix), _ in zip(each, range(_MAX_PER_PROMPT), strict=False):
             shared = self._shared.count(prefix, conversation)
-            self._sources[source] = None
             finding = PersonalFinding(hit.kind, passage.name, hit.start, hit.length)
             self._tally.count(source, finding, shared=shared)

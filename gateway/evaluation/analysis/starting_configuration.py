@@ -21,27 +21,25 @@ _MAX_MODELS = 20
 
 
 def starting_configuration(
-    models: Sequence[str],
+    models: Sequence[tuple[str, str | None]],
     rules: Sequence[RuleGain],
     intervals: Sequence[RepeatInterval],
     suggestions: Sequence[Mapping[str, Any]],
     *,
-    tokenizer: str | None,
     idle_ttl_seconds: float,
 ) -> str:
     """The configuration, which ``prefix-gateway check`` accepts.
 
     Args:
-        models: The models of the log, most requests first.
+        models: The models of the log, most requests first, each with its tokenizer; None: by the model's name.
         rules: The gain of each rule.
         intervals: Repeat intervals against times to live.
         suggestions: Slots for ``dynamic-suffix``, as in the summary of the admin API.
-        tokenizer: The models' tokenizer; None: by the model's name.
         idle_ttl_seconds: The TTL of now.
     """
     lines = ["# Check it with `prefix-gateway check FILE`. Replace the addresses by those of your engines."]
     lines.append("models:")
-    for number, model in enumerate(models[:_MAX_MODELS] or ["my-model"]):
+    for number, (model, tokenizer) in enumerate(models[:_MAX_MODELS] or [("my-model", None)]):
         lines.append(f"  - id: {json.dumps(model)}")
         if tokenizer is not None:
             lines.append(f"    tokenizer: {json.dumps(tokenizer)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.core.canonical import ALL_RULES, RuleName
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
-from gateway.evaluation.analysis.analysis_options import AnalysisOptions
+from gateway.evaluation.analysis.analysis_options import ENGINE_TOKENIZER, AnalysisOptions
 from gateway.evaluation.analysis.log_analysis import (
     ApplicationShare,
     ExpectedHits,
@@ -19,6 +19,7 @@ from gateway.evaluation.analysis.log_analysis import (
 )
 from gateway.evaluation.analysis.log_explainer import SEEN_BLOCKS, ApplicationSums, ExplainedSums, totals_of
 from gateway.evaluation.analysis.opening_groups import OTHERS
+from gateway.evaluation.analysis.record_encoding import NO_MODEL, OTHER_MODELS
 from gateway.evaluation.analysis.shared_personal_data import PersonalDataShare
 from gateway.evaluation.analysis.starting_configuration import starting_configuration
 from gateway.evaluation.analysis.traffic_sums import TrafficSums
@@ -134,11 +135,10 @@ def analysis_of(sums: LogSums, expected: list[ExpectedHits], expected_note: str)
         expected=expected,
         expected_note=expected_note,
         configuration=starting_configuration(
-            sums.models,
+            _models(sums),
             rules,
             intervals,
             explained.suggestions,
-            tokenizer=None if options.is_built_in else options.tokenizer,
             idle_ttl_seconds=options.idle_ttl_seconds,
         ),
     )
@@ -161,6 +161,15 @@ def _read(sums: LogSums, *, has_times: bool) -> LogRead:
         tokenizer=sums.options.tokenizer,
         notes=_notes(sums, has_times=has_times),
     )
+
+
+def _models(sums: LogSums) -> list[tuple[str, str | None]]:
+    """The models that are named, each with its tokenizer unless that is only the built-in one."""
+    named = [model for model in sums.models if model not in (NO_MODEL, OTHER_MODELS)]
+    found = [(model, sums.options.options_of(model)) for model in named]
+    if sums.options.is_built_in:
+        return [(model, None) for model in named]
+    return [(model, options.tokenizer if options else ENGINE_TOKENIZER) for model, options in found]
 
 
 def _notes(sums: LogSums, *, has_times: bool) -> list[str]:

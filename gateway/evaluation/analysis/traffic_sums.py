@@ -1,6 +1,9 @@
 """Sums over the requests of a log that need no text: lengths, repeat intervals, hits as reported."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
+from math import inf
 
 from gateway.core.explanation import RequestRecord
 from gateway.evaluation.analysis.ideal_cache import Reuse
@@ -10,6 +13,8 @@ from gateway.evaluation.logs.logged_request import ReportedUsage
 
 _QUANTILES = (0.5, 0.9, 0.99)
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
+_AGES = (1.0, 10.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY)
+"""Edges of the distribution of repeat intervals, in seconds."""
 
 
 class TrafficSums:
@@ -25,7 +30,7 @@ class TrafficSums:
         self._within = dict.fromkeys(ttls, 0)
         self._prompts = LengthHistogram()
         self._prefixes = LengthHistogram()
-        self._ages = LengthHistogram()
+        self._ages = [0] * (len(_AGES) + 1)
         self.requests = self.prompt_tokens = self.reused_tokens = 0
         self._long_requests = self._long_prefix_tokens = 0
         self._reported_requests = self._reported_prompt = self._reported_cached = 0
@@ -42,7 +47,7 @@ class TrafficSums:
             self._long_requests += 1
             self._long_prefix_tokens += reuse.tokens
         for age, tokens in reuse.ages:
-            self._ages.add(age, tokens)
+            self._ages[bisect_left(_AGES, age)] += tokens
             for label, seconds in self._within:
                 if age <= seconds:
                     self._within[label, seconds] += tokens
@@ -96,8 +101,14 @@ class TrafficSums:
 
     @property
     def interval_bars(self) -> list[tuple[float, float, float]]:
-        """The distribution of the repeat intervals, in seconds, by repeated tokens."""
-        return self._ages.bars()
+        """Lower edge, upper edge (both seconds) and share of the repeated tokens, to the last one that has any."""
+        edges = [0.0, *_AGES, inf]
+        bars = [
+            (low, high, _share(tokens, self.reused_tokens))
+            for (low, high), tokens in zip(pairwise(edges), self._ages, strict=True)
+        ]
+        last = max((number for number, tokens in enumerate(self._ages) if tokens), default=-1)
+        return bars[: last + 1]
 
 
 def times_to_live(idle_ttl_seconds: float, max_age_seconds: float) -> list[tuple[str, float]]:

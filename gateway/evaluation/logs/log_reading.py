@@ -26,7 +26,9 @@ _MAX_FILES = 200
 _WAITING_REQUESTS = 512
 """Requests held back to bring them into order: access logs are written when answers end."""
 
-_WAITING_BYTES = 32 * 1024 * 1024
+_WAITING_BYTES = 64 * 1024 * 1024
+"""Most bytes of all files that are held back."""
+
 _UNKNOWN_STEP = 1.0
 """Seconds between the requests of a log without times."""
 
@@ -137,7 +139,7 @@ class LogReading:
             previous = previous + _UNKNOWN_STEP if request.at is None else request.at
             heapq.heappush(waiting, (previous, number, request, size))
             held += size
-            while len(waiting) > _WAITING_REQUESTS or (held > _WAITING_BYTES and waiting):
+            while len(waiting) > _WAITING_REQUESTS or (held > _WAITING_BYTES // len(self._files) and waiting):
                 at, _, first, freed = heapq.heappop(waiting)
                 held -= freed
                 yield at, first
