@@ -1,18 +1,19 @@
-"""Explains in a process of its own, beside the one that reads and encodes: half the time on two cores.
+"""Explains in two processes of their own, beside the one that reads and encodes: half the time on two cores.
 
-Records travel through a pipe, in batches. A full pipe holds the sender back, so memory stays bounded.
+One explains and passes records and explanations on; the other works out what rules gain, and adds up. They travel
+through pipes, in batches. A full pipe holds the sender back, so memory stays bounded.
 """
 
 import multiprocessing
 import signal
 from multiprocessing.connection import Connection
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from gateway.core.explanation import RequestRecord
+from gateway.core.explanation import Explanation, RequestRecord
 from gateway.evaluation.analysis.analysis_options import AnalysisOptions
-from gateway.evaluation.analysis.log_explainer import ExplainedSums, LogExplainer
+from gateway.evaluation.analysis.log_explainer import ExplainedSums, ExplanationSums, RecordExplainer
 from gateway.heap import return_large_blocks
 
 _BATCH_BYTES = 512 * 1024
@@ -20,6 +21,8 @@ _BATCH_RECORDS = 256
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_records = msgspec.msgpack.Decoder(list[RequestRecord]).decode
+_decode_explained = msgspec.msgpack.Decoder(list[tuple[RequestRecord, Explanation]]).decode
+_decode_families = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
 _decode_sums = msgspec.msgpack.Decoder(ExplainedSums).decode
 
 
@@ -47,22 +50,23 @@ class InlineExplaining:
     """
 
     def __init__(self, options: AnalysisOptions) -> None:
-        self._explainer = LogExplainer(options)
+        self._explainer = RecordExplainer(options)
+        self._sums = ExplanationSums(options)
 
     def add(self, record: RequestRecord) -> None:
         """See ``RecordSink``."""
-        self._explainer.add(record)
+        self._sums.add(record, self._explainer.explain(record))
 
     def finish(self) -> ExplainedSums:
         """See ``RecordSink``."""
-        return self._explainer.finish()
+        return self._sums.finish(self._explainer.families())
 
     def close(self) -> None:
         """See ``RecordSink``."""
 
 
-class ExplainingProcess:
-    """Explains in a process of its own.
+class ExplainingProcesses:
+    """Explains in two processes of their own.
 
     Args:
         options: The options of the analysis.
@@ -70,10 +74,17 @@ class ExplainingProcess:
 
     def __init__(self, options: AnalysisOptions) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_explain_until_end, args=(theirs, options), daemon=True)
-        self._process.start()
-        theirs.close()
+        records, self._records = context.Pipe(duplex=False)
+        explained, explained_out = context.Pipe(duplex=False)
+        self._sums, sums_out = context.Pipe(duplex=False)
+        self._processes = [
+            context.Process(target=_explain_until_end, args=(records, explained_out, options), daemon=True),
+            context.Process(target=_sum_until_end, args=(explained, sums_out, options), daemon=True),
+        ]
+        for process in self._processes:
+            process.start()
+        for connection in (records, explained, explained_out, sums_out):
+            connection.close()
         self._batch: list[RequestRecord] = []
         self._bytes = 0
 
@@ -89,8 +100,8 @@ class ExplainingProcess:
         if self._batch:
             self._send()
         try:
-            self._connection.send_bytes(_encode([]))
-            sums = _decode_sums(self._connection.recv_bytes())
+            self._records.send_bytes(_encode([]))
+            sums = _decode_sums(self._sums.recv_bytes())
         except (EOFError, OSError):
             raise self._ended() from None
         self.close()
@@ -98,32 +109,49 @@ class ExplainingProcess:
 
     def close(self) -> None:
         """See ``RecordSink``."""
-        self._connection.close()
-        self._process.join()
+        self._records.close()
+        self._sums.close()
+        for process in self._processes:
+            process.join()
 
     def _send(self) -> None:
         try:
-            self._connection.send_bytes(_encode(self._batch))
+            self._records.send_bytes(_encode(self._batch))
         except OSError:
             raise self._ended() from None
         self._batch, self._bytes = [], 0
 
     def _ended(self) -> RuntimeError:
-        self._process.join()
-        return RuntimeError(
-            f"the process that explains requests has ended (exit code {self._process.exitcode}): out of memory?"
-        )
+        self.close()
+        codes = ", ".join(str(process.exitcode) for process in self._processes)
+        return RuntimeError(f"a process that explains requests has ended (exit codes {codes}): out of memory?")
 
 
-def _explain_until_end(connection: Connection, options: AnalysisOptions) -> None:
-    # Ctrl-C goes to the whole process group: the other process ends, and with it the pipe.
+def _explain_until_end(records: Connection, explained: Connection, options: AnalysisOptions) -> None:
+    _prepare()
+    explainer = RecordExplainer(options)
+    try:
+        while batch := _decode_records(records.recv_bytes()):
+            explained.send_bytes(_encode([(record, explainer.explain(record)) for record in batch]))
+        explained.send_bytes(_encode([]))
+        explained.send_bytes(_encode(explainer.families()))
+    except (EOFError, OSError):
+        return
+
+
+def _sum_until_end(explained: Connection, result: Connection, options: AnalysisOptions) -> None:
+    _prepare()
+    sums = ExplanationSums(options)
+    try:
+        while batch := _decode_explained(explained.recv_bytes()):
+            for record, explanation in batch:
+                sums.add(record, explanation)
+        result.send_bytes(_encode(sums.finish(_decode_families(explained.recv_bytes()))))
+    except (EOFError, OSError):
+        return
+
+
+def _prepare() -> None:
+    # Ctrl-C goes to the whole process group: the first process ends, and with it the pipes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return_large_blocks()
-    explainer = LogExplainer(options)
-    try:
-        while records := _decode_records(connection.recv_bytes()):
-            for record in records:
-                explainer.add(record)
-        connection.send_bytes(_encode(explainer.finish()))
-    except (EOFError, BrokenPipeError):
-        return

@@ -1,10 +1,12 @@
 """Explains recorded requests with the code that explains live ones, and sums the explanations up.
 
-The sums have no time windows: a log may span weeks. Findings and suggestions come from the live journal, which keeps a
-week; families of clients are read every hour, for they are counted by the hour.
+Two steps, which may run in two processes: ``RecordExplainer`` finds references, differences and reasons;
+``ExplanationSums`` works out what rules would gain, and adds up. The sums have no time windows: a log may span weeks.
+Findings and suggestions come from the live journal, which keeps a week; families of clients are read every hour, for
+they are counted by the hour.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -85,7 +87,24 @@ def totals_of(row: Row) -> Totals:
     return Totals([row.get(column, 0) for column in range(WIDTH)])
 
 
-class LogExplainer:
+def _worker_options(options: AnalysisOptions, *, with_rules: bool) -> WorkerOptions:
+    models = EveryModel(options)
+    canon = CanonOptions(options.canon.model_dump_json().encode(), models) if with_rules and models else None
+    return WorkerOptions(
+        max_waiting_bytes=_WAITING_BYTES,
+        journal_requests=_JOURNAL_REQUESTS,
+        journal_ttl_seconds=TTL_SECONDS,
+        reference_bytes=_REFERENCE_BYTES,
+        reference_ttl_seconds=TTL_SECONDS,
+        seen_blocks=SEEN_BLOCKS,
+        gpu_hour_price=None,
+        currency="",
+        gpus={},
+        canon=canon,
+    )
+
+
+class RecordExplainer:
     """Explains records in the order of their times.
 
     Args:
@@ -93,22 +112,48 @@ class LogExplainer:
     """
 
     def __init__(self, options: AnalysisOptions) -> None:
-        models = EveryModel(options)
-        canon = (
-            CanonOptions(options.canon.model_dump_json().encode(), models) if options.with_rules and models else None
-        )
-        self._options = WorkerOptions(
-            max_waiting_bytes=_WAITING_BYTES,
-            journal_requests=_JOURNAL_REQUESTS,
-            journal_ttl_seconds=TTL_SECONDS,
-            reference_bytes=_REFERENCE_BYTES,
-            reference_ttl_seconds=TTL_SECONDS,
-            seen_blocks=SEEN_BLOCKS,
-            gpu_hour_price=None,
-            currency="",
-            gpus={},
-            canon=canon,
-        )
+        self._options = _worker_options(options, with_rules=False)
+        self._parts: ExplainParts | None = None
+        self._families: dict[tuple[object, ...], dict[str, Any]] = {}
+        self._latest = 0.0
+
+    def explain(self, record: RequestRecord) -> Explanation:
+        """The explanation of a request."""
+        if self._parts is None:
+            self._parts = ExplainParts(self._options, record.at)
+            self._latest = record.at
+        if record.at // _HOUR > self._latest // _HOUR:
+            self._note_families(self._parts)
+        self._latest = max(self._latest, record.at)
+        return self._parts.explain(record)
+
+    def families(self) -> list[dict[str, Any]]:
+        """Families of clients that differ, as in the summary of the admin API, summed over the hours so far."""
+        if self._parts is not None:
+            self._note_families(self._parts)
+        return list(self._families.values())
+
+    def _note_families(self, parts: ExplainParts) -> None:
+        """Add the families of the hour that is over."""
+        # At its end: families count by slots of an hour, and no request came later.
+        now = (self._latest // _HOUR + 1) * _HOUR - 1
+        for row in _summary(parts, _SHORTEST_WINDOW, now)["families"]:
+            key = _key_of(row)
+            if key in self._families:
+                self._families[key]["requests"] += row["requests"]
+            elif len(self._families) < _MAX_FAMILIES:
+                self._families[key] = row
+
+
+class ExplanationSums:
+    """Adds explanations up, with the gain of each rule, in the order of their times.
+
+    Args:
+        options: The options of the analysis.
+    """
+
+    def __init__(self, options: AnalysisOptions) -> None:
+        self._options = _worker_options(options, with_rules=options.with_rules)
         self._parts: ExplainParts | None = None
         frames = Frames(_FRAMES_BYTES)
         self._groups = OpeningGroups(frames)
@@ -116,45 +161,41 @@ class LogExplainer:
         self._row: Row = {}
         self._sources: dict[str, Row] = {}
         self._applications: dict[int, ApplicationSums] = {}
-        self._families: dict[tuple[object, ...], dict[str, Any]] = {}
         self._begin = self._end = 0.0
 
-    def add(self, record: RequestRecord) -> None:
-        """Explain a request."""
+    def add(self, record: RequestRecord, explanation: Explanation) -> None:
+        """Add a request."""
         if self._parts is None:
             self._parts = ExplainParts(self._options, record.at)
             self._parts.load_tokenizers()
             self._begin = self._end = record.at
-        parts = self._parts
-        if record.at // _HOUR > self._end // _HOUR:
-            self._note_families(parts)
         self._end = max(self._end, record.at)
-        explanation = parts.observe(record, parts.explain(record))
-        parts.add_request(record, explanation, 1.0)
+        explanation = self._parts.observe(record, explanation)
+        self._parts.add_request(record, explanation, 1.0)
         self._sum(record, explanation)
 
-    def finish(self) -> ExplainedSums:
-        """The sums of all requests so far."""
+    def finish(self, families: Sequence[dict[str, Any]]) -> ExplainedSums:
+        """The sums of all requests so far; ``families`` are those that ``RecordExplainer`` found."""
         findings: list[dict[str, Any]] = []
         suggestions: list[dict[str, Any]] = []
         notices: list[str] = []
         if self._parts is not None:
-            self._note_families(self._parts)
-            summary = self._summary(self._parts, _WEEK)
+            summary = _summary(self._parts, _WEEK, self._end)
             findings = summary["findings"]
             suggestions = summary["canonicalization"]["suggestions"]
             notices = [" ".join(notice.fields.values()) for notice in self._parts.notices()]
-        families = self._all_families()
         for number, application in self._applications.items():
             group = self._groups.groups.get(number)
             application.opening = group.opening if group else ""
+        forms = {_key_of(row): row for row in self._forms.shown()}
+        every = forms | {_key_of(row): row for row in families}
         return ExplainedSums(
             self._row,
             self._sources,
             self._applications,
             findings,
             suggestions,
-            families,
+            sorted(every.values(), key=lambda row: -row["requests"]),
             notices,
             self._begin,
             self._end,
@@ -177,26 +218,11 @@ class LogExplainer:
         add_to(application.row, row)
         application.sources[source] = application.sources.get(source, 0) + 1
 
-    def _note_families(self, parts: ExplainParts) -> None:
-        """Add the families of the hour that is over."""
-        for row in self._summary(parts, _SHORTEST_WINDOW)["families"]:
-            key = _key_of(row)
-            if key in self._families:
-                self._families[key]["requests"] += row["requests"]
-            elif len(self._families) < _MAX_FAMILIES:
-                self._families[key] = row
 
-    def _all_families(self) -> list[dict[str, Any]]:
-        """Those of all hours, and those that differ in form only, most requests first."""
-        forms = {_key_of(row): row for row in self._forms.shown()}
-        return sorted((forms | self._families).values(), key=lambda row: -row["requests"])
-
-    def _summary(self, parts: ExplainParts, window: str) -> dict[str, Any]:
-        # At the end of the hour: families count by slots of it, and no request came later.
-        now = (self._end // _HOUR + 1) * _HOUR - 1 if window == _SHORTEST_WINDOW else self._end
-        found = orjson.loads(parts.answer("summary", {"window": window}, now, None))
-        assert isinstance(found, dict)
-        return found
+def _summary(parts: ExplainParts, window: str, now: float) -> dict[str, Any]:
+    found = orjson.loads(parts.answer("summary", {"window": window}, now, None))
+    assert isinstance(found, dict)
+    return found
 
 
 def _key_of(row: Mapping[str, Any]) -> tuple[object, ...]:
