@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from benchmarks.replay.client import Replayed, replay
 from benchmarks.replay.stage import MODEL, Stage
 from benchmarks.replay.token_prompts import TokenPrompts
-from gateway.config.routing_settings import PlacementSettings
+from gateway.config.routing_settings import PlacementSettings, QueueSettings
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.simulation import FleetShape, SimulationResult, Workload, simulate
 from gateway.evaluation.simulation.simulation_result import quantiles
@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=256)
     parser.add_argument("--policy", default="expected_ttft", help="one or several, separated by commas")
     parser.add_argument("--compress", type=float, default=10.0)
+    parser.add_argument("--queue", action="store_true", help="with the gateway's queue at its default settings")
     parser.add_argument("--keep", type=Path, help="folder for configurations and logs")
     args = parser.parse_args()
     try:
@@ -68,8 +69,9 @@ def main() -> int:
     )
     far = False
     for policy in args.policy.split(","):
-        found = simulate(Workload.of(fitting, reader.block_size), fleet, policy)
-        replayed = asyncio.run(_replay(fitting, fleet, reader.block_size, policy, args.compress, args.keep))
+        queue = QueueSettings() if args.queue else None
+        found = simulate(Workload.of(fitting, reader.block_size), fleet, policy, queue=queue)
+        replayed = asyncio.run(_replay(fitting, fleet, reader.block_size, policy, args.compress, queue, args.keep))
         _show(policy, found, replayed, args.compress)
         points = 100 * abs(found.token_share - replayed.token_share)
         far |= points > _MOST_POINTS or bool(replayed.problems)
@@ -82,11 +84,13 @@ async def _replay(
     block_size: int,
     policy: str,
     compress: float,
+    queue: QueueSettings | None,
     keep: Path | None,
 ) -> Replayed:
     with tempfile.TemporaryDirectory() as folder:
         place = (keep or Path(folder)) / policy
-        async with Stage(place, fleet, block_size, policy, PlacementSettings().miss_weight, compress) as stage:
+        weight = PlacementSettings().miss_weight
+        async with Stage(place, fleet, block_size, policy, weight, compress, queue) as stage:
             began = time.monotonic()
             found = await replay(stage.gateway.url, requests, TokenPrompts(MODEL, block_size), compress)
             print(f"{policy}: replayed in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import httpx
 import yaml
 
 from benchmarks.chaos.machines import Gateway, Machine, free_port
+from gateway.config.routing_settings import QueueSettings
 from gateway.evaluation.simulation import FleetShape
 
 MODEL = "demo"
@@ -26,10 +27,18 @@ class Stage:
         policy: Placement policy of the gateway.
         miss_weight: Its weight.
         compress: How many times faster than the fleet's rates the engines are.
+        queue: The gateway's queue, its times as in the trace; None: none waits there.
     """
 
     def __init__(
-        self, folder: Path, fleet: FleetShape, block_size: int, policy: str, miss_weight: float, compress: float
+        self,
+        folder: Path,
+        fleet: FleetShape,
+        block_size: int,
+        policy: str,
+        miss_weight: float,
+        compress: float,
+        queue: QueueSettings | None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -43,6 +52,13 @@ class Stage:
             "decode_seconds_per_token": fleet.decode_seconds / compress,
         }
         self._compress = compress
+        self._queue: dict[str, float] = {"max_seconds": 0}
+        if queue is not None:
+            self._queue = {
+                "max_requests": queue.max_requests,
+                "max_seconds": queue.max_seconds / compress,
+                "busy_seconds": queue.busy_seconds / compress,
+            }
         self._replicas = [self._replica(number) for number in range(fleet.replicas)]
         self.gateway = self._gateway()
 
@@ -84,8 +100,7 @@ class Stage:
                 }
             ],
             "placement": self._placement,
-            # The simulation has no queue in front of the replicas either.
-            "queue": {"max_seconds": 0},
+            "queue": self._queue,
             "relay": {"slow_start_seconds": 0, "health_timeout_seconds": 20, "first_byte_timeout_seconds": 3600},
             "spaces": {"isolation": "none"},
             "explain": {"enabled": False},

@@ -9,16 +9,17 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from io import BufferedReader
 from multiprocessing import get_context
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gateway.commands.simulate_report import Simulated, as_document, as_lines
-from gateway.config.routing_settings import PlacementSettings
+from gateway.config.routing_settings import PlacementSettings, QueueSettings
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.simulation import LIMITS, POLICIES, FleetShape, SimulationResult, Workload, simulate
 from gateway.evaluation.simulation.trace_file import WorkloadReader
@@ -45,7 +46,7 @@ the ladder, from top to bottom:
   capacity       one shared cache as large as all caches together: less because of the caches' size
   perfect        a cache for each replica, every request sent to the one that holds most, loads ignored: less because
                  the caches are separate
-  expected_ttft, least_load, round_robin, session
+  expected_ttft, round_robin, least_load, session
                  the gateway's policies (placement.policy in its configuration)
   load_gate      affinity with a load gate, as other routers have it: the replica that holds most while loads are even
 
@@ -85,6 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="weight of expected_ttft, as placement.miss_weight (default: %(default)s)",
     )
+    parser.add_argument(
+        "--queue",
+        action="store_true",
+        help="with the gateway's queue at its default settings, for the gateway's policies (default: none)",
+    )
     parser.add_argument("--gaps", action="store_true", help="take a trace that was interrupted as it is")
     parser.add_argument(
         "--jobs",
@@ -99,11 +105,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_fleet(parser: argparse.ArgumentParser) -> None:
     shape = FleetShape(1, 1)
     group = parser.add_argument_group("fleet", "lists are separated by commas; every combination is simulated")
-    group.add_argument("--replicas", type=_counts, default=[4], metavar="N,…", help="numbers of replicas (default: 4)")
+    group.add_argument(
+        "--replicas", type=_counts, default=[4], metavar="N,...", help="numbers of replicas (default: 4)"
+    )
     size = group.add_mutually_exclusive_group()
-    size.add_argument("--blocks", type=_counts, metavar="N,…", help="cache of each replica, in blocks of the trace")
-    size.add_argument("--tokens", type=_counts, metavar="N,…", help=f"the same in tokens (default: {_TOKENS:,})")
-    size.add_argument("--gib", type=_sizes, metavar="G,…", help="the same in GiB")
+    size.add_argument("--blocks", type=_counts, metavar="N,...", help="cache of each replica, in blocks of the trace")
+    size.add_argument("--tokens", type=_counts, metavar="N,...", help=f"the same in tokens (default: {_TOKENS:,})")
+    size.add_argument("--gib", type=_sizes, metavar="G,...", help="the same in GiB")
     group.add_argument(
         "--kv-bytes-per-token",
         type=_count,
@@ -160,7 +168,8 @@ def _simulated(args: argparse.Namespace) -> Simulated:
         workload = workload.faster(speed)
     fleets = _fleets(args, workload.block_size)
     settings = PlacementSettings(miss_weight=args.miss_weight)
-    found = _results(workload, fleets, (*LIMITS, *args.policy), settings, args.jobs)
+    options = _Options(workload, settings, QueueSettings() if args.queue else None)
+    found = _results(options, fleets, (*LIMITS, *args.policy), args.jobs)
     return Simulated(name, workload, speed, found, has_sessions=reader.has_sessions)
 
 
@@ -197,52 +206,59 @@ def _fleets(args: argparse.Namespace, block_size: int) -> list[FleetShape]:
     ]
 
 
+class _Options(NamedTuple):
+    """What all simulations of one call have in common."""
+
+    workload: Workload
+    settings: PlacementSettings
+    queue: QueueSettings | None
+
+    def simulate(
+        self, fleet: FleetShape, rung: str, on_progress: Callable[[int], None] | None = None
+    ) -> SimulationResult:
+        """One rung of one fleet."""
+        return simulate(self.workload, fleet, rung, settings=self.settings, queue=self.queue, on_progress=on_progress)
+
+
 def _results(
-    workload: Workload, fleets: Sequence[FleetShape], rungs: Sequence[str], settings: PlacementSettings, jobs: int
+    options: _Options, fleets: Sequence[FleetShape], rungs: Sequence[str], jobs: int
 ) -> list[list[SimulationResult]]:
-    """The rungs of each fleet, computed in several processes."""
+    """The rungs of each fleet, computed in several processes if that is worth their start."""
     tasks = [(fleet, rung) for fleet in fleets for rung in rungs]
+    requests = len(options.workload)
+    jobs = min(jobs, len(tasks), len(tasks) * requests // _REQUESTS_PER_JOB)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("simulating", total=len(tasks) * len(workload))
-        jobs = min(jobs, len(tasks), len(tasks) * len(workload) // _REQUESTS_PER_JOB)
+        advance = partial(progress.advance, progress.add_task("simulating", total=len(tasks) * requests))
         if jobs <= 1:
-            found = [
-                simulate(workload, fleet, rung, settings=settings, on_progress=lambda n: progress.advance(bar, n))
-                for fleet, rung in tasks
-            ]
+            found = [options.simulate(fleet, rung, advance) for fleet, rung in tasks]
         else:
-            found = _in_processes(workload, tasks, settings, jobs, lambda: progress.advance(bar, len(workload)))
+            found = _in_processes(options, tasks, jobs, advance)
     return [found[start : start + len(rungs)] for start in range(0, len(found), len(rungs))]
 
 
 def _in_processes(
-    workload: Workload,
-    tasks: Sequence[tuple[FleetShape, str]],
-    settings: PlacementSettings,
-    jobs: int,
-    on_done: Callable[[], None],
+    options: _Options, tasks: Sequence[tuple[FleetShape, str]], jobs: int, on_progress: Callable[[int], None]
 ) -> list[SimulationResult]:
     # Started anew rather than forked: the progress display has a thread.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _keep, (workload, settings)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _keep, (options,)) as pool:
         futures = [pool.submit(_one, fleet, rung) for fleet, rung in tasks]
         for _ in as_completed(futures):
-            on_done()
+            on_progress(len(options.workload))
         return [future.result() for future in futures]
 
 
-_kept: list[tuple[Workload, PlacementSettings]] = []
+_kept: list[_Options] = []
 """In a process of the pool: what all of its tasks use."""
 
 
-def _keep(workload: Workload, settings: PlacementSettings) -> None:
-    _kept[:] = [(workload, settings)]
+def _keep(options: _Options) -> None:
+    _kept[:] = [options]
 
 
 def _one(fleet: FleetShape, rung: str) -> SimulationResult:
-    workload, settings = _kept[0]
-    return simulate(workload, fleet, rung, settings=settings)
+    return _kept[0].simulate(fleet, rung)
 
 
 def _count(text: str) -> int:

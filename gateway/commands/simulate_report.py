@@ -126,6 +126,9 @@ def _notes(rungs: Sequence[SimulationResult], simulated: Simulated) -> Iterator[
             f"{refused:,} requests are longer than the cache of a replica: they are left out, except where caches are"
             " shared."
         )
+    rejected = [f"{rung.policy} {rung.rejected:,}" for rung in rungs if rung.rejected]
+    if rejected:
+        yield f"Rejected by the gateway's queue and left out: {', '.join(rejected)}."
     longest = max(_SATURATED_SHARE * simulated.workload.seconds, _SATURATED_SECONDS)
     overloaded = [rung.policy for rung in rungs if rung.backlog_seconds > longest]
     if overloaded:

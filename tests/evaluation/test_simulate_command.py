@@ -1,5 +1,6 @@
 """``prefix-gateway simulate``: reports, documents, and input that cannot be simulated."""
 
+import argparse
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.__main__ import main
+from gateway.commands.simulate import add_arguments
 from gateway.evaluation.simulation import LIMITS, POLICIES
 
 Write = Callable[..., Path]
@@ -99,6 +101,13 @@ def test_prompts_that_no_replica_can_hold_are_named(write: Write, capsys: pytest
 def test_an_overloaded_fleet_is_named(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(write(TRACE)), "--prefill-rate", "10", "--policy", "round_robin", "--jobs", "1"]) == 0
     assert "Overloaded: ideal, capacity, perfect, round_robin" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_the_queue_rejects_is_named(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--prefill-rate", "10", "--queue", "--policy", "round_robin", "--jobs", "1"]
+    assert main(["simulate", str(write(TRACE)), *options]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Rejected by the gateway's queue and left out: round_robin" in text
 
 
 def test_a_compressed_trace(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,3 +213,15 @@ def test_a_reader_that_leaves_early(write: Write) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_the_page_has_every_option_row_and_field(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    options = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    assert [option for option in options if f"`{option}" not in page and option != "--help"] == []
+    document = simulated(capsys, write(TRACE))
+    (fleet,) = document["fleets"]
+    names = {*document, *fleet, *fleet["rungs"][0], *LIMITS, *POLICIES}
+    assert [name for name in names if f"`{name}`" not in page and name != "fleets"] == []

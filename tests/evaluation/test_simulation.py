@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.config.routing_settings import PlacementSettings
+from gateway.config.routing_settings import PlacementSettings, QueueSettings
 from gateway.evaluation.simulation import LIMITS, POLICIES, FleetShape, SimulationResult, Workload, ladder, simulate
 from gateway.evaluation.workload_trace import TraceRequest
 
@@ -131,6 +131,40 @@ def test_sessions_stay_on_one_replica() -> None:
     shares = [run(prompts, "session", replicas=2).largest_share, run(prompts, "session", replicas=64).largest_share]
     assert shares[0] in {0.5, 1.0}
     assert shares[1] == 0.5
+
+
+def queued(requests: list[TraceRequest], replicas: int = 1, **settings: float) -> SimulationResult:
+    fleet = FleetShape(replicas, 100, prefill_rate=10.0, decode_seconds=0.0)
+    return simulate(Workload.of(requests, SIZE), fleet, "expected_ttft", queue=QueueSettings(**settings))
+
+
+def test_the_queue_changes_nothing_for_one_replica() -> None:
+    prompts = [request(number * 0.5, f"{chr(65 + number)}bX") for number in range(20)]
+    found = queued(prompts)
+    assert found.ttft_seconds == run(prompts, "expected_ttft").ttft_seconds
+    assert found.rejected == 0
+
+
+def test_a_queued_request_goes_where_capacity_is_first() -> None:
+    # One replica is busy for 20.1 s, the other one for 18.1 s. ABZ goes to the second one although its prefix is at the
+    # first one, and the next request to the first one, when that ends: sent there at once, it would wait behind ABZ.
+    long = "ABCDEFGHIJKLMNOPQRSTX"
+    prompts = [request(0, long), request(0, long[2:].lower()), request(1, "ABZ"), request(1, "uvw", tokens=21)]
+    found = queued(prompts, replicas=2, busy_seconds=1)
+    assert found.hit_blocks == 0
+    assert found.ttft_seconds[:2] == (pytest.approx(18.1 - 1 + 2.1), pytest.approx(20.1 - 1 + 2.1))
+
+
+def test_a_full_queue_rejects() -> None:
+    found = queued([request(0, f"{chr(65 + number)}bcX") for number in range(10)], max_requests=3)
+    # One is sent, and three wait.
+    assert (found.requests, found.rejected) == (4, 6)
+
+
+def test_a_request_does_not_wait_longer_than_allowed() -> None:
+    # 3.1 s each, the second one waits 3.1 s and the third one 6.2 s.
+    found = queued([request(0, f"{chr(65 + number)}bcX") for number in range(4)], max_seconds=5)
+    assert (found.requests, found.rejected) == (2, 2)
 
 
 def test_weights_of_the_configuration_apply() -> None:

@@ -2,14 +2,22 @@
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 
-from gateway.config.routing_settings import PlacementSettings
+from gateway.config.routing_settings import PlacementSettings, QueueSettings
+from gateway.core.ids import Target
 from gateway.evaluation.simulation.cache_model import BlockHolders, PrefixCacheModel
+from gateway.evaluation.simulation.queue_model import SimulatedPlacement, SimulatedQueue
 from gateway.evaluation.simulation.replica_model import ReplicaModel, SimulatedCall, Step
-from gateway.evaluation.simulation.simulated_policies import IDEAL, SHARED, ReplicaLoad, make_policy
+from gateway.evaluation.simulation.simulated_policies import (
+    IDEAL,
+    SHARED,
+    GatewayPolicy,
+    ReplicaLoad,
+    make_policy,
+)
 from gateway.evaluation.simulation.simulation_result import SimulationResult, quantiles
 from gateway.evaluation.simulation.simulation_workload import FleetShape, Workload, WorkloadRequest
 
@@ -22,6 +30,7 @@ def simulate(
     policy: str,
     *,
     settings: PlacementSettings | None = None,
+    queue: QueueSettings | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> SimulationResult:
     """Simulate one policy.
@@ -31,18 +40,26 @@ def simulate(
         fleet: The replicas.
         policy: Of ``POLICIES`` or ``LIMITS``.
         settings: Weights of the gateway's policies; None for their defaults.
+        queue: Limits of the gateway's queue, for its own policies; None: every request is sent at once.
         on_progress: Called now and then with the number of requests that arrived since the last call.
 
     Raises:
         ValueError: No such policy.
     """
-    return _Simulation(workload, fleet, policy, settings or PlacementSettings()).run(on_progress)
+    return _Simulation(workload, fleet, policy, settings or PlacementSettings(), queue).run(on_progress)
 
 
 class _Simulation:
     """One run; see ``simulate``."""
 
-    def __init__(self, workload: Workload, fleet: FleetShape, policy: str, settings: PlacementSettings) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        fleet: FleetShape,
+        policy: str,
+        settings: PlacementSettings,
+        queue: QueueSettings | None,
+    ) -> None:
         self._workload = workload
         self._fleet = fleet
         self._name = policy
@@ -69,6 +86,15 @@ class _Simulation:
         ]
         self._loads = [ReplicaLoad() for _ in self._replicas]
         self._policy = make_policy(policy, fleet, settings)
+        self._queue: SimulatedQueue | None = None
+        if queue is not None and isinstance(self._policy, GatewayPolicy):
+            self._queue = SimulatedQueue(
+                queue,
+                self._policy.targets,
+                place=self._place,
+                queue_seconds=partial(self._policy.queue_seconds, self._loads),
+                send=self._send,
+            )
         self._ttft: list[float] = []
         self._latest = 0.0
         self._refused = self._blocks = self._hit_blocks = self._prompt_tokens = 0
@@ -95,29 +121,40 @@ class _Simulation:
                 load.requests -= 1
                 self._policy.answered(number, call, now)
             self._scheduled(number, self._replicas[number].on_step(step, call, now))
+            if self._queue is not None and step is not Step.BLOCK:
+                self._queue.on_capacity(now)
 
     def _arrive(self, request: WorkloadRequest) -> None:
         if not self._replicas[0].fits(request):
             self._refused += 1
-            return
+        elif self._queue is not None:
+            self._queue.arrive(request, request.at)
+        else:
+            self._send(request, self._place(request, {}), request.at)
+
+    def _place(self, request: WorkloadRequest, ahead: Mapping[Target, int]) -> SimulatedPlacement:
         size = self._workload.block_size
         held = [depth * size for depth in self._depths(request)]
-        number = self._policy.choose(request, held, self._loads)
+        number = self._policy.choose(request, held, self._loads, ahead)
+        return SimulatedPlacement(number, held[number])
+
+    def _send(self, request: WorkloadRequest, placement: SimulatedPlacement, now: float) -> None:
+        number = placement.number
         load = self._loads[number]
-        call = SimulatedCall(request, request.at)
-        call.prefill_tokens = request.prompt_tokens - held[number]
+        call = SimulatedCall(request, now)
+        call.prefill_tokens = request.prompt_tokens - placement.held_tokens
         call.prefill_ahead = load.prefill_tokens
         load.requests += 1
         load.prefill_tokens += call.prefill_tokens
         self._count_queued(number, call, 1)
-        self._scheduled(number, self._replicas[number].send(call, request.at))
+        self._scheduled(number, self._replicas[number].send(call, now))
 
     def _scheduled(self, number: int, calls: Sequence[SimulatedCall]) -> None:
         """Record calls that are scheduled: their first token's time is known now."""
         for call in calls:
             request = call.request
             self._count_queued(number, call, -1)
-            self._ttft.append(call.first_at - call.arrived)
+            self._ttft.append(call.first_at - request.at)
             self._latest = max(self._latest, call.first_at)
             self._blocks += -(-request.prompt_tokens // self._workload.block_size)
             self._hit_blocks += call.hits
@@ -157,6 +194,7 @@ class _Simulation:
             fleet=self._fleet,
             requests=len(self._ttft),
             refused=self._refused,
+            rejected=self._queue.rejected if self._queue is not None else 0,
             blocks=self._blocks,
             hit_blocks=self._workload.seen_blocks if self._name == IDEAL else self._hit_blocks,
             prompt_tokens=self._prompt_tokens,

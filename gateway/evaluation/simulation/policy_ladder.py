@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from gateway.config.routing_settings import PlacementSettings
+from gateway.config.routing_settings import PlacementSettings, QueueSettings
 from gateway.evaluation.simulation.event_loop_model import simulate
 from gateway.evaluation.simulation.simulated_policies import LIMITS, POLICIES
 from gateway.evaluation.simulation.simulation_result import SimulationResult
@@ -15,6 +15,7 @@ def ladder(
     policies: Sequence[str] = POLICIES,
     *,
     settings: PlacementSettings | None = None,
+    queue: QueueSettings | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[SimulationResult]:
     """Simulate the limits and the policies on one fleet, in the order of the ladder.
@@ -24,8 +25,10 @@ def ladder(
         fleet: The replicas.
         policies: Of ``POLICIES``.
         settings: As for ``simulate``.
+        queue: As for ``simulate``.
         on_progress: Called now and then with the number of requests simulated since the last call.
     """
     return [
-        simulate(workload, fleet, name, settings=settings, on_progress=on_progress) for name in (*LIMITS, *policies)
+        simulate(workload, fleet, name, settings=settings, queue=queue, on_progress=on_progress)
+        for name in (*LIMITS, *policies)
     ]

@@ -28,12 +28,11 @@ class SimulatedCall:
 
     Args:
         request: The request.
-        arrived: When it reached the gateway.
+        sent_at: When it was sent to the replica.
 
     Attributes:
         request: The same.
-        arrived: The same.
-        sent_at: When it was sent to the replica.
+        sent_at: The same.
         first_at: When its prompt is computed; known from scheduling on.
         end_at: When its answer is complete; known from scheduling on.
         hits: Blocks that were hits; known from scheduling on.
@@ -44,7 +43,6 @@ class SimulatedCall:
     """
 
     __slots__ = (
-        "arrived",
         "blocks",
         "end_at",
         "final_blocks",
@@ -56,9 +54,9 @@ class SimulatedCall:
         "sent_at",
     )
 
-    def __init__(self, request: WorkloadRequest, arrived: float) -> None:
+    def __init__(self, request: WorkloadRequest, sent_at: float) -> None:
         self.request = request
-        self.arrived = self.sent_at = arrived
+        self.sent_at = sent_at
         self.first_at = self.end_at = 0.0
         self.hits = self.prefill_tokens = self.prefill_ahead = 0
         self.blocks = self.final_blocks = 0

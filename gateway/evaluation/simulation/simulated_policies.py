@@ -4,8 +4,8 @@ All of them know exactly what each replica holds, as a gateway with complete KV 
 requests that wait at a replica as held there.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol, get_args
 
 from gateway.config.routing_settings import PlacementSettings
 from gateway.core.ids import ReplicaId, Target
@@ -34,14 +34,18 @@ least recently used block is evicted, and a policy that happens to keep what is 
 LOAD_GATE = "load_gate"
 """Affinity with a load gate, as other routers have it."""
 
-GATEWAY_POLICIES = ("expected_ttft", "least_load", "round_robin", "session")
-"""Those of ``PlacementSettings.policy``."""
+GATEWAY_POLICIES: tuple[str, ...] = get_args(PlacementSettings.model_fields["policy"].annotation)
+"""Those of the gateway."""
 
 POLICIES = (*GATEWAY_POLICIES, LOAD_GATE)
 """Every policy that can be simulated."""
 
 _START_TOKENS = 100
 """Generated tokens in the start value of the time of a whole request, as the gateway assumes."""
+
+
+Ahead = Mapping[Target, int]
+"""Prompt tokens that wait in the gateway's queue in front of a request, by target."""
 
 
 class ReplicaLoad:
@@ -62,13 +66,14 @@ class ReplicaLoad:
 class SimulatedPolicy(Protocol):
     """Selects a replica for each request."""
 
-    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad]) -> int:
+    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], ahead: Ahead) -> int:
         """The number of a replica.
 
         Args:
             request: The request.
             held: Prompt tokens that each replica holds.
             loads: Load of each replica.
+            ahead: Prompt tokens that wait in the gateway's queue in front of the request, by target.
         """
         ...
 
@@ -84,12 +89,15 @@ class GatewayPolicy:
         name: Name of the policy.
         fleet: The fleet; its rates are the start values.
         settings: Weights and margins.
+
+    Attributes:
+        targets: The replicas as targets.
     """
 
     def __init__(self, name: str, fleet: FleetShape, settings: PlacementSettings) -> None:
         self._chooser = Chooser(name, settings.miss_weight, settings.tie_margin, fleet.slots)
-        self._targets = [Target(ReplicaId(f"replica-{number}")) for number in range(fleet.replicas)]
-        self._numbers = {target: number for number, target in enumerate(self._targets)}
+        self.targets = [Target(ReplicaId(f"replica-{number}")) for number in range(fleet.replicas)]
+        self._numbers = {target: number for number, target in enumerate(self.targets)}
         self._learns = name == "expected_ttft"
         start = Rates(
             base_seconds=0.0,
@@ -100,13 +108,14 @@ class GatewayPolicy:
         pool = LearnedRates(start)
         self._rates = [LearnedRates(start, pool) for _ in range(fleet.replicas)]
 
-    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad]) -> int:
+    def queue_seconds(self, loads: Sequence[ReplicaLoad], number: int) -> float:
+        """Work in front of a new request at one replica."""
+        return self._chooser.queue_seconds(self._load(number, loads[number], {}))
+
+    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], ahead: Ahead) -> int:
         """See ``SimulatedPolicy``."""
         decision = self._chooser.choose(
-            [
-                Load(target, load.prefill_tokens, load.requests, rates.rates)
-                for target, load, rates in zip(self._targets, loads, self._rates, strict=True)
-            ],
+            [self._load(number, load, ahead) for number, load in enumerate(loads)],
             [Holding(tokens, tokens) for tokens in held],
             request.prompt_tokens,
             Affinity(request.beginning, request.session),
@@ -122,6 +131,10 @@ class GatewayPolicy:
         rates.observe_first_token(prefill, call.first_at - call.sent_at)
         rates.observe_decode(request.output_tokens - 1, now - call.first_at)
         rates.observe_request(prefill, request.output_tokens, now - call.sent_at, streamed=True)
+
+    def _load(self, number: int, load: ReplicaLoad, ahead: Ahead) -> Load:
+        target = self.targets[number]
+        return Load(target, load.prefill_tokens + ahead.get(target, 0), load.requests, self._rates[number].rates)
 
 
 class GatedAffinity:
@@ -143,7 +156,7 @@ class GatedAffinity:
     def __init__(self, replicas: int) -> None:
         self._new_tokens = [0] * replicas
 
-    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad]) -> int:
+    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], _ahead: Ahead) -> int:
         """See ``SimulatedPolicy``."""
         number = self._choose(request, held, loads)
         self._new_tokens[number] += request.prompt_tokens - held[number]
@@ -180,7 +193,9 @@ class PerfectRouting:
     def __init__(self, replicas: int) -> None:
         self._new_tokens = [0] * replicas
 
-    def choose(self, request: WorkloadRequest, held: Sequence[int], _loads: Sequence[ReplicaLoad]) -> int:
+    def choose(
+        self, request: WorkloadRequest, held: Sequence[int], _loads: Sequence[ReplicaLoad], _ahead: Ahead
+    ) -> int:
         """See ``SimulatedPolicy``."""
         limit = (request.prompt_tokens - max(held)) * (1 + self._MARGIN)
         tied = [number for number, tokens in enumerate(held) if request.prompt_tokens - tokens <= limit]
@@ -195,7 +210,9 @@ class PerfectRouting:
 class OneReplica:
     """The policy of a fleet that is simulated as one replica with a shared cache."""
 
-    def choose(self, _request: WorkloadRequest, _held: Sequence[int], _loads: Sequence[ReplicaLoad]) -> int:
+    def choose(
+        self, _request: WorkloadRequest, _held: Sequence[int], _loads: Sequence[ReplicaLoad], _ahead: Ahead
+    ) -> int:
         """See ``SimulatedPolicy``."""
         return 0
 

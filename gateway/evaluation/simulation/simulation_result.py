@@ -19,6 +19,7 @@ class SimulationResult:
         fleet: The fleet.
         requests: Requests that were answered.
         refused: Requests left out, because a replica's cache is too small for them.
+        rejected: Requests left out, because the gateway's queue was full or they waited there too long.
         blocks: Blocks of all answered prompts, the incomplete last ones included.
         hit_blocks: Those that were in the cache. For ``ideal`` all that an earlier prompt has, as workload traces are
             described: also the block of a prompt's last token, which engines always compute.
@@ -34,6 +35,7 @@ class SimulationResult:
     fleet: FleetShape
     requests: int
     refused: int
+    rejected: int
     blocks: int
     hit_blocks: int
     prompt_tokens: int
