@@ -15,6 +15,7 @@ _COMMANDS = {
     "check": ("gateway.commands.check", "check a configuration file"),
     "doctor": ("gateway.commands.doctor", "find mistakes in the set-up of the gateway and its engines"),
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
+    "analyze": ("gateway.commands.analyze", "find out from recorded requests what a prefix cache would bring"),
     "simulate": ("gateway.commands.simulate", "what policies and cache sizes would bring, on a recorded trace"),
     "diff": ("gateway.commands.diff", "show where two requests first differ, why, and the rule that removes it"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
