@@ -15,11 +15,11 @@ from xxhash import xxh3_64_intdigest as _hash
 
 from gateway.config.experiment_settings import ExperimentSettings
 from gateway.core.experiment_group import Assignment, ExperimentGroup, ExperimentSample
+from gateway.core.explanation import MEASUREMENT
 from gateway.core.outcome import Ending
 from gateway.core.ports import Explains
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
-from gateway.explain.client_family import MEASUREMENT
 
 _HASHES = 1 << 64
 _SALT_BYTES = 24

@@ -13,12 +13,11 @@ from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
 from gateway.core.experiment_group import Assignment, HeldOut
-from gateway.core.explanation import ReplicaPrefix, ReplyChoice, RequestRecord, SpaceKey
+from gateway.core.explanation import MEASUREMENT, ReplicaPrefix, ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
-from gateway.explain.client_family import MEASUREMENT
 from gateway.explain.reconcile import EXACT_SOURCES, bypasses_cache
 
 _MAX_TOKENS = 524_288

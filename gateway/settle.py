@@ -7,10 +7,9 @@ import structlog
 
 from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
 from gateway.core.block_chain import BlockChain
-from gateway.core.explanation import ReplyChoice
+from gateway.core.explanation import MEASUREMENT, ReplyChoice
 from gateway.core.ports import PrefixIndex, PrefixUse, PrefixUses, Screen
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
-from gateway.explain.client_family import MEASUREMENT
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
 from gateway.tokenize.block_hashes import ChainHasher
 

@@ -128,4 +128,6 @@ def _cell(value: Any) -> str:
         return "–"
     if isinstance(value, str):
         return value
-    return f"{value:,.2f}" if isinstance(value, float) and not value.is_integer() else f"{int(value):,}"
+    if not isinstance(value, float) or value.is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.2f}" if value >= 1 else f"{value:.6f}"

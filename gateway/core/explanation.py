@@ -83,6 +83,10 @@ class SpaceKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
     variant: str = ""
 
 
+MEASUREMENT = "prefix-gateway-measure"
+"""Client family of requests that measure: they count for limits, metrics and cost, and not in miss reports."""
+
+
 class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request that was answered, with all that its explanation is made from. Times are Unix seconds.
 

@@ -96,6 +96,19 @@ def interval(statistics: Floats, sessions: int) -> Interval | None:
     return Interval(value, value - (value - float(low)) * widened, value + (float(high) - value) * widened)
 
 
+def wilson(share: float, count: int) -> Interval:
+    """The score interval of a share (Wilson, *Journal of the American Statistical Association* 22, 1927).
+
+    Args:
+        share: The share that was found.
+        count: Number of independent cases; at least 1.
+    """
+    square = _Z * _Z / count
+    middle = (share + square / 2) / (1 + square)
+    half = _Z * math.sqrt(share * (1 - share) / count + square / (4 * count)) / (1 + square)
+    return Interval(share, max(middle - half, 0.0), min(middle + half, 1.0))
+
+
 def _t(freedom: int) -> float:
     """The 0.975 quantile of Student's t distribution, by the expansion of Cornish and Fisher (Abramowitz and Stegun,
     *Handbook of Mathematical Functions*, 26.7.5); exact to 0.01 from four degrees of freedom on."""

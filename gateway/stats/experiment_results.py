@@ -1,12 +1,14 @@
 """Results of the experiment: compares the requests of both groups, with confidence intervals."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from gateway.core.experiment_group import ExperimentGroup, ExperimentSample
-from gateway.stats.cluster_bootstrap import LEVEL, Draws, Floats, Interval, interval
+from gateway.stats.cluster_bootstrap import LEVEL, Draws, Floats, Interval, interval, wilson
 from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import read_names
 
@@ -15,11 +17,16 @@ MIN_SESSIONS = 20
 
 _MAX_SAMPLES = 10_000
 """Requests kept in each group."""
+_MAX_OF_SESSION = 200
+"""Requests kept of one session."""
 _DRAWS = 400
 _MAX_WEIGHTS = 2_000_000
 """Weights (draws times requests) that are computed at once; bounds time and memory of an answer."""
 _HASHES = 1 << 64
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_LEAST_VALUES = {"p50": 6, "p95": 72, "p99": 368}
+"""Values below which a quantile has no interval: all of them may lie below it, with a probability of more than 2.5 %
+(``share ** n``, from the binomial distribution of the number of values below it)."""
 _PER = 1000
 _OFF = "There is no experiment. Set experiment.cold_share, such as 0.05, to hold out a share of the traffic."
 
@@ -27,8 +34,8 @@ _OFF = "There is no experiment. Set experiment.cold_share, such as 0.05, to hold
 class _Samples:
     """The samples of one group and model: all, or those of sessions drawn by their number.
 
-    If there are too many, every second session is left out, so that those kept cover the whole time evenly and each is
-    complete.
+    If there are too many, every second session is left out, so that those kept cover the whole time evenly. Of one
+    session only the first requests are kept, so that a busy one does not displace the others.
     """
 
     def __init__(self) -> None:
@@ -39,6 +46,7 @@ class _Samples:
         self.confirmed_tokens = 0
         self.kept: list[ExperimentSample] = []
         self._below = _HASHES
+        self._of: Counter[int] = Counter()
 
     def add(self, sample: ExperimentSample) -> None:
         self.requests += 1
@@ -47,11 +55,14 @@ class _Samples:
             self.prompt_tokens += sample.prompt_tokens
             self.cached_tokens += sample.cached_tokens
             self.confirmed_tokens += sample.prompt_tokens if sample.confirmed else 0
-        if _spread(sample.session) < self._below:
-            self.kept.append(sample)
+        if _spread(sample.session) >= self._below or self._of[sample.session] >= _MAX_OF_SESSION:
+            return
+        self._of[sample.session] += 1
+        self.kept.append(sample)
         while len(self.kept) > _MAX_SAMPLES:
             self._below //= 2
             self.kept = [each for each in self.kept if _spread(each.session) < self._below]
+            self._of = Counter(each.session for each in self.kept)
 
 
 def _spread(session: int) -> int:
@@ -127,9 +138,13 @@ def _compared(groups: Sequence[_Samples], price: ComputePrice) -> dict[str, obje
     enough = sessions >= MIN_SESSIONS
     assisted, held_out = measured
     differences = {
-        name: _difference(assisted.figures[name], held_out.figures[name], sessions if enough else 0)
-        for name in assisted.figures.keys() & held_out.figures.keys()
+        name: _difference(assisted.figures[name], held_out.figures[name], sessions)
+        if enough and assisted.has_interval(name) and held_out.has_interval(name)
+        else None
+        for name in assisted.figures
     }
+    if enough:
+        differences["error_share"] = _bounded_difference(assisted.errors, held_out.errors)
     shown: dict[str, object] = {
         "groups": {
             group.value: found.shown(samples, price)
@@ -155,11 +170,24 @@ class _Measured:
     Args:
         sessions: Number of sessions among the samples.
         figures: By name.
+        values: Number of values by name, of those figures whose interval needs a number of them.
     """
 
-    def __init__(self, sessions: int, figures: Mapping[str, Floats]) -> None:
+    def __init__(self, sessions: int, figures: Mapping[str, Floats], values: Mapping[str, int]) -> None:
         self.sessions = sessions
         self.figures = figures
+        self._values = values
+
+    @property
+    def errors(self) -> Interval | None:
+        """The share of failed requests. Counted as if each session were one request, because errors come together."""
+        share = float(self.figures["error_share"][0])
+        return wilson(share, self.sessions) if self.sessions else None
+
+    def has_interval(self, name: str) -> bool:
+        """Whether there are enough sessions, and enough values for a quantile."""
+        ending = name.rpartition("_")[2]
+        return self.sessions >= MIN_SESSIONS and self._values.get(name, 0) >= _LEAST_VALUES.get(ending, 0)
 
     def shown(self, samples: _Samples, price: ComputePrice) -> dict[str, object]:
         return {
@@ -172,11 +200,21 @@ class _Measured:
             else None,
             "sampled_requests": len(samples.kept),
             "sampled_sessions": self.sessions,
-            **{name: _shown(interval(figures, self.sessions)) for name, figures in self.figures.items()},
+            **{name: self._figure(name) for name in self.figures},
             "cost_per_1000_requests": None
             if not samples.kept
             else price.of(float(self.figures["gpu_seconds"][0]) * _PER),
         }
+
+    def _figure(self, name: str) -> dict[str, float | None] | None:
+        if name == "error_share":
+            found = self.errors if self.sessions >= MIN_SESSIONS else None
+        else:
+            found = interval(self.figures[name], self.sessions) if self.has_interval(name) else None
+        if found is not None:
+            return {**_bounds_of(found)}
+        value = float(self.figures[name][0])
+        return None if math.isnan(value) else {"value": round(value, 6), "low": None, "high": None}
 
 
 def _measured(samples: _Samples, number: int) -> _Measured:
@@ -195,11 +233,14 @@ def _measured(samples: _Samples, number: int) -> _Measured:
         "error_share": draws.mean(_column([float(each.failed) for each in kept])),
         "gpu_seconds": draws.mean(gpu_seconds),
     }
+    counts: dict[str, int] = {}
     for name, values in (("ttft", ttft), ("total", seconds)):
         figures[f"{name}_mean"] = draws.mean(values)
+        known = int(np.count_nonzero(~np.isnan(values)))
+        counts |= {f"{name}_{quantile}": known for quantile in _QUANTILES}
         for quantile, found in zip(_QUANTILES, draws.quantiles(values, list(_QUANTILES.values())), strict=True):
             figures[f"{name}_{quantile}"] = found
-    return _Measured(draws.sessions, figures)
+    return _Measured(draws.sessions, figures, counts)
 
 
 def _column(values: Sequence[float]) -> Floats:
@@ -218,16 +259,24 @@ def _difference(assisted: Floats, held_out: Floats, sessions: int) -> dict[str, 
     return {**_bounds_of(found), **share, "verdict": "differs" if outside else "noise"}
 
 
+def _bounded_difference(assisted: Interval | None, held_out: Interval | None) -> dict[str, float | str] | None:
+    """The difference of two shares, by Newcombe's hybrid score interval (*Statistics in Medicine* 17, 1998)."""
+    if assisted is None or held_out is None:
+        return None
+    value = held_out.value - assisted.value
+    below = math.hypot(held_out.value - held_out.low, assisted.high - assisted.value)
+    above = math.hypot(held_out.high - held_out.value, assisted.value - assisted.low)
+    found = Interval(value, value - below, value + above)
+    outside = found.low > 0 or found.high < 0
+    return {**_bounds_of(found), "verdict": "differs" if outside else "noise"}
+
+
 def _bounds_of(found: Interval) -> dict[str, float]:
     return {"value": round(found.value, 6), "low": round(found.low, 6), "high": round(found.high, 6)}
 
 
 def _bounds(difference: Mapping[str, float | str]) -> dict[str, float]:
     return {key: float(difference[key]) for key in ("value", "low", "high")}
-
-
-def _shown(found: Interval | None) -> dict[str, float] | None:
-    return None if found is None else _bounds_of(found)
 
 
 def _verdict(differences: Mapping[str, Mapping[str, float | str] | None], sessions: int) -> str:

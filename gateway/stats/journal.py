@@ -7,7 +7,7 @@ from typing import Protocol
 import orjson
 
 from gateway.core.errors import NotFound
-from gateway.core.explanation import Explanation, RequestRecord
+from gateway.core.explanation import MEASUREMENT, Explanation, RequestRecord
 from gateway.stats import figures
 from gateway.stats.counters import HOURS, Counters
 from gateway.stats.day_totals import DayTotal, report
@@ -94,17 +94,15 @@ class Stats:
         self._entries.configure(limits, now)
 
     def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
-        """Add one request. Those sent to warm or to measure are skipped.
+        """Add one request. Those sent to warm are skipped; those sent to measure count for the cost report only.
 
         Args:
             record: The request.
             explanation: Where its tokens went.
             gpus: GPUs per replica.
         """
-        if not record.is_reported:
+        if record.warming:
             return
-        key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.at)
-        self._counts.add(key, record.at, row_of(record, explanation, gpus))
         used = DayTotal(
             1,
             explanation.prompt_tokens,
@@ -113,6 +111,10 @@ class Stats:
             record.completion_tokens or 0,
         )
         self._history.days.add(record.at, record.tenant, record.model, used)
+        if not record.is_reported:
+            return
+        key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.at)
+        self._counts.add(key, record.at, row_of(record, explanation, gpus))
         per_token = record.prefill_seconds_per_token * gpus
         self._findings.add(key, record.request_id, record.at, explanation, per_token)
         self._suggestions.add(key, record.at, explanation)
@@ -150,9 +152,11 @@ class Stats:
             gpus: GPUs per replica.
             completion_tokens: Their generated tokens.
         """
-        key = self._keys.key(model, tenant, source, template, at)
         used = DayTotal(requests, prompt_tokens, hits, prompt_tokens if hits_confirmed else 0, completion_tokens)
         self._history.days.add(at, tenant, model, used)
+        if source == MEASUREMENT:
+            return
+        key = self._keys.key(model, tenant, source, template, at)
         per_token = prefill_seconds / prompt_tokens if prompt_tokens else 0.0
         row = row_of_skipped(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
         self._counts.add(key, at, row)

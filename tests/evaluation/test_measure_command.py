@@ -16,9 +16,9 @@ import yaml
 from levels import slow_except
 
 from gateway.__main__ import main
+from gateway.core.explanation import MEASUREMENT
 from gateway.evaluation.measurement import measure_run
 from gateway.evaluation.workload_trace import TraceRequest, trace_lines
-from gateway.explain.client_family import MEASUREMENT
 
 SECRET = "sk-very-secret-value"
 DEAD = "http://127.0.0.1:9"

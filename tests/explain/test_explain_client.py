@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
-from gateway.core.explanation import CacheEvent, CacheHistory
-from gateway.explain.client_family import MEASUREMENT
+from gateway.core.explanation import MEASUREMENT, CacheEvent, CacheHistory
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_messages import SkippedTotals
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
@@ -62,13 +61,6 @@ async def test_a_request_that_measures_is_counted_as_any_other(tmp_path):
         harness.client.record_request(request(None, **about))
         assert await harness.missed(136) == {"new_content": 68, "unclassified": 68}
     assert harness.counts.skipped == 1
-
-
-def test_sums_for_the_journal_are_without_requests_that_measure():
-    sums = SkippedSums()
-    for source in (MEASUREMENT, "web"):
-        sums.add(SkippedTotals.of(request(None, source=source)))
-    assert [each.source for each in sums.take()] == ["web"]
 
 
 async def test_text_is_accepted_as_soon_as_the_client_is_started(tmp_path):

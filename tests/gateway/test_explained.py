@@ -12,8 +12,8 @@ from raw_http import post
 from running_gateway import CHAT, COMPLETIONS, Metrics, RunningGateway, eventually
 from tenancy import ask_as, sections, tenant
 
+from gateway.core.explanation import MEASUREMENT
 from gateway.core.reasons import REASONS
-from gateway.explain.client_family import MEASUREMENT
 
 ON = {"enabled": True}
 SYSTEM = "You answer questions about parcels, invoices and returns, in one sentence each. " * 8

@@ -171,3 +171,31 @@ def test_models_are_not_mixed():
     assert found.answer({}, PRICE)["models"] == ["m", "other"]
     assert found.answer({}, PRICE)["model"] == "m"
     assert found.answer({"model": "other"}, PRICE)["groups"]["gateway"]["requests"] == 1
+
+
+def test_one_busy_session_displaces_no_other_one():
+    found = ExperimentResults(SETTINGS)
+    for number in range(5000):
+        found.add(sample(ExperimentGroup.GATEWAY, number % 1000), 1)
+    for _ in range(20_000):
+        found.add(sample(ExperimentGroup.GATEWAY, 1_000_000), 1)
+
+    group = found.answer({}, PRICE)["groups"]["gateway"]
+
+    assert group["requests"] == 25_000
+    assert group["sampled_sessions"] == 1001
+
+
+def test_without_failures_the_share_of_errors_is_still_uncertain():
+    shown = compared(sample(group, session) for group in ExperimentGroup for session in range(50))
+
+    assert shown["groups"]["gateway"]["error_share"] == {"value": 0.0, "low": 0.0, "high": 0.071348}
+    assert shown["difference"]["error_share"]["low"] < 0 < shown["difference"]["error_share"]["high"]
+    assert shown["difference"]["error_share"]["verdict"] == "noise"
+
+
+def test_quantiles_without_enough_values_have_no_interval():
+    group = compared(sample(group, session) for group in ExperimentGroup for session in range(50))["groups"]["gateway"]
+
+    assert group["total_p50"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert group["total_p95"] == group["total_p99"] == {"value": 1.0, "low": None, "high": None}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from written_requests import NOON, ask, explanation, explanations, finished
 
 from gateway.core.errors import BadRequest
-from gateway.core.explanation import Explanation, SpaceKey
+from gateway.core.explanation import MEASUREMENT, Explanation, SpaceKey
 from gateway.core.reasons import Reason
 from gateway.stats import Stats
 from gateway.stats.columns import REASON_COLUMNS
@@ -235,3 +235,14 @@ def test_tenants_of_a_day_are_bounded_and_old_days_are_dropped():
     stats.add(finished("r", later, model="m", tenant="acme"), explanation_of(10), 1)
     assert report(stats)["rows"] == []
     assert len(report(stats, now=later)["rows"]) == 1
+
+
+def test_requests_that_measure_cost_something_and_are_in_no_summary():
+    stats = journal(b"1")
+    stats.add(finished("a", NOON, model="m", source=MEASUREMENT, measured=True), explanation_of(100), 1)
+    skipped = {"requests": 2, "prompt_tokens": 50, "hits": 0, "hits_confirmed": True, "prefill_seconds": 0.1, "gpus": 1}
+    stats.add_skipped(at=NOON, model="m", tenant="acme", source=MEASUREMENT, template="", **skipped)
+
+    assert ask(stats, "summary", NOON)["requests"] == 0
+    assert report(stats)["total"]["requests"] == 3
+    assert report(stats)["total"]["prompt_tokens"] == 150

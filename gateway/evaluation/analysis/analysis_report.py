@@ -192,20 +192,20 @@ def _families(families: Sequence[dict[str, Any]]) -> Iterator[Paragraph | Figure
 
 def _rules(analysis: LogAnalysis) -> Iterator[Paragraph | Figures]:
     idle = [each.rule for each in analysis.rules if not each.requests]
-    yield Figures(
-        ("rule", "requests changed", "tokens saved", "tokens lost", "points of the hit rate"),
-        [
-            (
-                "all together" if each.rule == "all" else each.rule,
-                f"{each.requests:,}",
-                _count(each.saved_tokens),
-                _count(each.lost_tokens),
-                f"{each.points:+.1f}",
-            )
-            for each in analysis.rules
-            if each.requests
-        ],
-    )
+    rows = [
+        (
+            "all together" if each.rule == "all" else each.rule,
+            f"{each.requests:,}",
+            _count(each.saved_tokens),
+            _count(each.lost_tokens),
+            f"{each.points:+.1f}",
+        )
+        for each in analysis.rules
+        if each.requests
+    ]
+    if rows:
+        names = ("rule", "requests changed", "tokens saved", "tokens lost", "points of the hit rate")
+        yield Figures(names, rows)
     if idle:
         yield Paragraph(f"Nothing to change: {', '.join(idle)}.")
     yield Paragraph("history-trim is not tried: a log does not say how many tokens the model takes.")

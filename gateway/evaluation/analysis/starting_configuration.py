@@ -75,6 +75,8 @@ def _slot(suggestion: Mapping[str, Any]) -> str | None:
 
 def _spaces(intervals: Sequence[RepeatInterval], idle_ttl_seconds: float) -> list[str]:
     """A longer TTL if the present one ends too early for what repeats."""
+    if not any(each.share for each in intervals):
+        return []
     present = max((each.share for each in intervals if each.seconds <= idle_ttl_seconds), default=1.0)
     if present >= _WANTED_SHARE:
         return []

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
+from gateway.core.explanation import MEASUREMENT
 from gateway.core.outcome import Usage
 from gateway.engines import parse_usage, payloads
-from gateway.explain.client_family import MEASUREMENT
 from gateway.http_client import HttpClient, NotConnected, Origin
 
 _LONGEST_EVENT = 4 * 1024 * 1024

@@ -23,7 +23,10 @@ from gateway.tasks import TaskGroupOwner
 
 SAVE_SECONDS = 60.0
 GONE_SECONDS = 3 * SAVE_SECONDS
-"""A record that was not written for so long belongs to a worker that is gone."""
+"""A record that did not change for so long, while the store answered, belongs to a worker that is gone."""
+
+_LEFT = 0.0
+"""In place of a time: the worker has ended, and its record can be taken over at once."""
 
 _END_SECONDS = 3.0
 _Written = tuple[float, bytes]
@@ -76,8 +79,9 @@ class FileHistory:
         """See ``HistoryStore``. A file that cannot be read is kept beside the new one."""
         if self._taken:
             return ()
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
         self._taken = True
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
+        return found
 
     async def save(self, data: bytes, *, is_last: bool = False) -> None:  # noqa: ARG002 - a file has one gateway
         """See ``HistoryStore``."""
@@ -116,25 +120,42 @@ class SharedHistory:
 
     Args:
         records: The records.
-        wall: Unix seconds.
+        wall: Unix seconds, written into records.
+        clock: Monotonic seconds, by which records of workers that are gone are recognized: clocks of gateways differ.
     """
 
-    def __init__(self, records: SharedRecords, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        records: SharedRecords,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._records = records
         self._wall = wall
+        self._clock = clock
         self._name: str | None = None
+        # For each record: when it was written, and since when it is known like that.
+        self._known: dict[str, tuple[float, float]] = {}
 
     async def take(self) -> Sequence[bytes]:
         """See ``HistoryStore``."""
-        found = await self._read()
-        gone = [name for name, (at, _) in found.items() if name != self._name and self._is_gone(at)]
+        known, self._known = self._known, {}  # while the store does not answer, no worker could write
+        found, now = await self._read(), self._clock()
+        for name, (written_at, _) in found.items():
+            before = known.get(name)
+            self._known[name] = before if before is not None and before[0] == written_at else (written_at, now)
+        gone = [
+            name
+            for name, (written_at, since) in self._known.items()
+            if name != self._name and (written_at == _LEFT or now - since >= GONE_SECONDS)
+        ]
         taken = [await self._records.take(name) for name in gone]
         return [_decoder.decode(value)[1] for value in taken if value is not None]
 
     async def save(self, data: bytes, *, is_last: bool = False) -> None:
         """See ``HistoryStore``."""
         name = sender_of(data).hex()
-        written = msgspec.msgpack.encode((0.0 if is_last else self._wall(), data))
+        written = msgspec.msgpack.encode((_LEFT if is_last else self._wall(), data))
         changes: dict[str, bytes | None] = {name: written}
         if self._name not in (None, name):
             changes[str(self._name)] = None  # the worker was started again, and goes on with the history of the old one
@@ -153,9 +174,6 @@ class SharedHistory:
                 sender_of(written[1])
                 found[name] = written
         return found
-
-    def _is_gone(self, written_at: float) -> bool:
-        return abs(self._wall() - written_at) > GONE_SECONDS
 
 
 class HistoryDesk(Protocol):

@@ -68,5 +68,6 @@ const signed = (shown) => (value) => (value < 0 ? `−${shown(-value)}` : shown(
 
 function bounds(found, shown) {
   if (!found) return "–";
+  if (found.low === null) return shown(found.value);
   return html`${shown(found.value)} <span class="hint">(${shown(found.low)} to ${shown(found.high)})</span>`;
 }
