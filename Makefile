@@ -1,4 +1,4 @@
-.PHONY: demo test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several chaos soak format image test-containers
+.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-replay chaos soak format image test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,10 +36,16 @@ format: .venv/installed
 mutation: .venv/installed
 	$(BIN)/python -m tests.mutation
 
+# The documentation site, in build/site; a warning (a link that leads nowhere, a page that no list names) is an error.
+docs: .venv/installed
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html -d build/docs docs build/site
+	@echo "build/site/index.html"
+
 # Real vLLM with a real model on the CPU; installs about 3.5 GB into the user's cache folder the first time.
 test-engine: .venv/installed
 	tests/engine/install.sh
 	$(BIN)/python -m tests.engine.report
+	$(BIN)/python -m pytest -q -m engine tests/evaluation
 
 # The gateway's own cost per request, against the bare floor.
 bench: .venv/installed
@@ -82,6 +88,10 @@ bench-hostile: .venv/installed
 # Eight gateways with one Redis, and without, against one gateway on the same recorded traffic; needs redis-server.
 bench-several: .venv/installed
 	$(BIN)/python -m benchmarks.several
+
+# Hit shares over sockets against `prefix-gateway simulate`; TRACE=FILE names the trace.
+bench-replay: .venv/installed
+	$(BIN)/python -m benchmarks.replay $(TRACE)
 
 # Ten minutes in which replicas, gateways and Redis die and stop under load; needs redis-server.
 chaos: .venv/installed

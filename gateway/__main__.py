@@ -13,10 +13,15 @@ _COMMANDS = {
     "demo": ("gateway.demo", "see it work: simulated replicas, the gateway, and traffic"),
     "engine": ("gateway.simulator.cli", "run one simulated engine"),
     "check": ("gateway.commands.check", "check a configuration file"),
+    "doctor": ("gateway.commands.doctor", "find mistakes in the set-up of the gateway and its engines"),
     "canon": ("gateway.commands.canon", "show what canonicalization does to a request, rule by rule"),
+    "analyze": ("gateway.commands.analyze", "find out from recorded requests what a prefix cache would bring"),
+    "simulate": ("gateway.commands.simulate", "what policies and cache sizes would bring, on a recorded trace"),
+    "diff": ("gateway.commands.diff", "show where two requests first differ, why, and the rule that removes it"),
     "key": ("gateway.commands.key", "make an API key or an admin token"),
     "reset": ("gateway.commands.reset", "make cached prefixes unreachable"),
     "report": ("gateway.commands.report", "show what each tenant used in a month, and its cost"),
+    "measure": ("gateway.commands.measure", "compare cold with warm, gateway with engine, and more, with intervals"),
     "warm": ("gateway.commands.warm", "fill the replicas' caches with declared prefixes"),
 }
 

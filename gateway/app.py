@@ -70,6 +70,7 @@ from gateway.telemetry import (
     start_tracing,
 )
 from gateway.tokenize.block_hashes import ChainHasher
+from gateway.tokenize.local import LocalEncoder
 from gateway.turns import Turns
 from gateway.warmup import Warmer
 
@@ -318,6 +319,10 @@ class Gateway:
     def take_order(self, order: DrainOrder) -> None:
         """Drain a replica, or do so no more, as an operator ordered; not at this process, or before it was there."""
         self._drains.apply_order(order)
+
+    def encoders(self) -> dict[str, LocalEncoder | None]:
+        """The loaded tokenizer of each model; None where only the engine has it."""
+        return {model: served.encoder.local for model, served in self._models.items()}
 
     def leave(self) -> None:
         """Have ``/readyz`` report that the gateway is about to stop."""

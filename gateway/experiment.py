@@ -19,6 +19,7 @@ from gateway.core.outcome import Ending
 from gateway.core.ports import Explains
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
+from gateway.explain.client_family import MEASUREMENT
 
 _HASHES = 1 << 64
 _SALT_BYTES = 24
@@ -46,9 +47,14 @@ class Experiment:
         """Apply other settings."""
         self.__init__(settings)  # type: ignore[misc]
 
-    def assigned(self, request: ChatRequest) -> ChatRequest:
-        """The request with its group; unchanged without an experiment, and if it only fills a cache."""
-        if not self._limit or request.warmup_target is not None:
+    def assigned(self, request: ChatRequest, source: str) -> ChatRequest:
+        """The request with its group; unchanged without an experiment, and if it fills a cache or measures.
+
+        Args:
+            request: The request.
+            source: Its client family.
+        """
+        if not self._limit or request.warmup_target is not None or source == MEASUREMENT:
             return request
         session = self._session_of(request)
         # Hashed once more: otherwise the group would follow from a number that a client can choose.

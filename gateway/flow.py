@@ -178,8 +178,9 @@ class Flow:
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
         """Count the request for the retry budget, and set its deadline."""
         self._attempts.begin(request.received_at)
-        request = self._experiment.assigned(request)
-        encoded = Encoded(request, request, self._models[request.model], client_family(request.headers))
+        source = client_family(request.headers)
+        request = self._experiment.assigned(request, source)
+        encoded = Encoded(request, request, self._models[request.model], source)
         timeout = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
         return RequestContext(
             encoded, grant, EngineBody(self._turns), trace=trace, deadline=request.received_at + timeout

@@ -18,6 +18,7 @@ from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
+from gateway.explain.client_family import MEASUREMENT
 from gateway.explain.reconcile import EXACT_SOURCES, bypasses_cache
 
 _MAX_TOKENS = 524_288
@@ -146,6 +147,7 @@ def request_record(
         warming=settled.warming,
         canonical=_canonical(encoded, with_body=with_body),
         held_out=_held_out(settled.assignment),
+        measured=encoded.source == MEASUREMENT,
     )
 
 

@@ -10,6 +10,7 @@ from gateway.core.block_chain import BlockChain
 from gateway.core.explanation import ReplyChoice
 from gateway.core.ports import PrefixIndex, PrefixUse, PrefixUses, Screen
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
+from gateway.explain.client_family import MEASUREMENT
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
 from gateway.tokenize.block_hashes import ChainHasher
 
@@ -61,9 +62,9 @@ class Settler:
         return replies
 
     def _note_use(self, encoded: Encoded, placed: Placed, reused_tokens: int) -> None:
-        """Report how much of its prompt a client's request shared with earlier ones."""
+        """Report how much of its prompt an application's request shared with earlier ones."""
         request, chains = encoded.request, placed.chains
-        if request.warmup_target is not None or not chains:
+        if request.warmup_target is not None or encoded.source == MEASUREMENT or not chains:
             return
         if encoded.asked.assignment is not None and encoded.asked.assignment.salted:
             return  # no other request can use what it left in the cache

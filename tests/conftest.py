@@ -10,7 +10,7 @@ from fastapi.dependencies import models as fastapi_models
 from hypothesis import settings
 
 FOLDER = Path(__file__).parent
-STARTING_PROCESSES = ("admin", "browser", "explain", "gateway", "observability")
+STARTING_PROCESSES = ("admin", "browser", "evaluation", "explain", "gateway", "observability")
 """Folders whose tests start commands or explain workers."""
 
 FAST_EXAMPLES, DEEP_EXAMPLES = 25, 150

@@ -87,9 +87,10 @@ def _of_gateway(names: str) -> list[str]:
 
 CANON = _in("tests", "canon tokenize golden")
 EXPLAIN = _in("tests", "explain stats spaces")
-PURE = _in("tests", "admission config docs engines evaluation fleet index proxy routing telemetry")
+PURE = _in("tests", "admission config docs engines fleet index proxy routing telemetry")
 SCENARIOS = _in("tests", "scenarios demo observability")
 BROWSER = ["tests/browser"]
+EVALUATION = ["tests/evaluation"]
 SERVERS = _in("tests", "admin cluster discovery http_client server tracing warmup")
 PROCESSES = [
     *_of_gateway("workers reload replicas_come_and_go discovery stopping command_line"),
@@ -114,9 +115,13 @@ PARTS = [
     Part("processes", PROCESSES),
     Part("scenarios", SCENARIOS),
     Part("browser", BROWSER),
+    # Commands that evaluate traffic and set-ups, with engines over sockets.
+    Part("evaluation", EVALUATION),
     # Servers and clients of one package: the admin API, Redis, Kubernetes; KV events and all others.
     Part("servers", SERVERS),
-    Part("rest", ["tests"], but=["tests/gateway", *SERVERS, *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]),
+    Part(
+        "rest", ["tests"], but=["tests/gateway", *SERVERS, *EVALUATION, *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]
+    ),
     *UNITS,
 ]
 ALONE = Part("timed", TIMED)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.canon.rule import REMOVED, Edit
-from gateway.commands.canon_trial import HINTS, TrialStep, Turn
+from gateway.commands.canon_trial import HINTS, NearMissAt, TrialStep, Turn
 from gateway.core.canonical import RuleMode, RuleName
 
 WIDTH = 100
@@ -18,6 +18,9 @@ _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _CHARS = re.compile(r"\\u[0-9a-f]{4}|\\.|.", re.DOTALL)
 _PART_SHOWN = 200
 """Shown characters of a content part that is not text: images have megabytes."""
+
+_MOST_MISSES = 12
+"""Near misses shown for a request: a long document has hundreds of dates."""
 
 Line = tuple[str, str]
 """A line of the report and its style in the syntax of ``rich``; empty for none."""
@@ -66,11 +69,24 @@ def as_json(tried: Tried) -> dict[str, Any]:
                 "same_after": turn.same_after,
                 "context_lost": turn.context_lost,
                 "cut_messages": turn.cut_messages,
+                "near_misses": [_near_miss(each) for each in turn.near_misses],
                 "rules": [_step(step, tried.modes) for step in turn.steps],
                 "request": {name: value for name, value in turn.fields.items() if tried.model or name != "model"},
             }
             for turn in tried.turns
         ],
+    }
+
+
+def _near_miss(at: NearMissAt) -> dict[str, Any]:
+    return {
+        "path": at.path,
+        "line": at.line,
+        "start": at.miss.start,
+        "value": at.miss.value,
+        "kind": "time" if at.miss.is_time else "id",
+        "reason": str(at.miss.reason),
+        "said": at.miss.said,
     }
 
 
@@ -113,6 +129,9 @@ def as_lines(tried: Tried) -> Iterator[Line]:
         for step in turn.steps:
             yield "", ""
             yield from _step_lines(step, tried.modes)
+        if turn.near_misses:
+            yield "", ""
+            yield from _near_miss_lines(turn.near_misses)
         if turn.context_lost:
             yield "", ""
             yield from _wrapped(
@@ -130,6 +149,15 @@ def as_lines(tried: Tried) -> Iterator[Line]:
     if len(tried.turns) > 1:
         yield "", ""
         yield from _table(tried.turns)
+
+
+def _near_miss_lines(found: Sequence[NearMissAt]) -> Iterator[Line]:
+    yield f"{RuleName.DYNAMIC_SUFFIX}: not moved, although it looks like a value that changes", _BOLD
+    for each in found[:_MOST_MISSES]:
+        yield f"  {shown(each.path)}, line {each.line}   {json.dumps(each.miss.value, ensure_ascii=False)}", ""
+        yield from _wrapped(each.miss.said, _DIM, "    ")
+    if len(found) > _MOST_MISSES:
+        yield f"  and {len(found) - _MOST_MISSES:,} more (--json lists all)", _DIM
 
 
 def _step_lines(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> Iterator[Line]:

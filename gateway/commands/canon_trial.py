@@ -11,6 +11,8 @@ from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import hinted
 from gateway.canon.rule import Edit, Fields, RuleContext, applied
 from gateway.canon.rulebook import Rulebook
+from gateway.canon.rules.dynamic.near_misses import NearMiss, near_misses
+from gateway.canon.texts import LEADING_ROLES, leading_messages, messages, texts
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import ChatRequest, Endpoint
@@ -46,6 +48,21 @@ class TrialStep:
 
 
 @dataclass(frozen=True, slots=True)
+class NearMissAt:
+    """A value that is not moved.
+
+    Attributes:
+        path: Path of its text in the API's dotted form.
+        line: Its line there, from 1.
+        miss: The value and the reason.
+    """
+
+    path: str
+    line: int
+    miss: NearMiss
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """The result for one request.
 
@@ -59,6 +76,7 @@ class Turn:
         same_after: Common prefix of the changed prompts.
         context_lost: Whether blocks of earlier turns could not be restored.
         cut_messages: Messages left out of a conversation that became too long.
+        near_misses: Values that ``dynamic-suffix`` does not move although they look like it, in their texts.
     """
 
     fields: Fields
@@ -69,6 +87,7 @@ class Turn:
     same_after: int | None
     context_lost: bool
     cut_messages: int
+    near_misses: Sequence[NearMissAt] = ()
 
 
 class Trial:
@@ -120,10 +139,13 @@ class Trial:
             ids = after
         remember: dict[bytes, str] = {}
         lost, cut = False, 0
+        missed: Sequence[NearMissAt] = ()
         for name in self._names:
             found = self._rules.canonical(fields, (name,), given)
             remember |= found.remember
             lost, cut = lost or found.context_lost, cut + found.cut_messages
+            if name is RuleName.DYNAMIC_SUFFIX:
+                missed = self._near_misses(fields, found.edits)
             if not found.edits:
                 continue
             after = self._ids(request.endpoint, found.fields)
@@ -134,7 +156,26 @@ class Trial:
             self._memory.put(key, block, given.now)
         before, self._last = self._last, (asked, ids)
         same = (None, None) if before is None else tuple(map(_same, before, self._last))
-        return Turn(fields, steps, _tokens(asked), _tokens(ids), same[0], same[1], lost, cut)
+        return Turn(fields, steps, _tokens(asked), _tokens(ids), same[0], same[1], lost, cut, missed)
+
+    def _near_misses(self, fields: Fields, edits: Sequence[Edit]) -> Sequence[NearMissAt]:
+        """The near misses in the leading messages, in which the rule searches."""
+        leading = leading_messages(fields)
+        found: list[NearMissAt] = []
+        for text in texts(fields, LEADING_ROLES) if leading < len(messages(fields)) else ():
+            if text.message >= leading:
+                continue
+            moved = sorted(
+                (each.start, each.start + len(each.before))
+                for each in edits
+                if each.path == text.path and each.start is not None
+            )
+            place = Edit(RuleName.DYNAMIC_SUFFIX, "", text.path, None, None).place
+            found += (
+                NearMissAt(place, text.text.count("\n", 0, miss.start) + 1, miss)
+                for miss in near_misses(text.text, self._given.now, self._settings.dynamic_suffix, moved)
+            )
+        return found
 
     def _effects(
         self, endpoint: Endpoint, fields: Fields, edits: Sequence[Edit], tokens: int | None

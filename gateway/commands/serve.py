@@ -4,11 +4,17 @@ import argparse
 import gc
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from gateway.core.errors import ConfigInvalid
 from gateway.server.forced_end import ForcedEnd, end_process
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+    from gateway.config.settings import Settings
 
 _MAX_WORKERS = 64
 
@@ -56,19 +62,27 @@ def _run(args: argparse.Namespace) -> int:
         if workers == 1:
             from gateway.server.run import serve
 
-            serve(settings, args.config)
+            serve(settings, args.config, beside=partial(_examine, settings))
             return 0
         gc.enable()
         from gateway.server.workers.worker_supervisor import WorkersFailed, supervise
 
         try:
-            supervise(settings, args.config, workers)
+            supervise(settings, args.config, workers, beside=partial(_examine, settings, None))
         except WorkersFailed:
             return 1
     except ConfigInvalid as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+async def _examine(settings: "Settings", gateway: "Gateway | None") -> None:
+    """Look for mistakes in the set-up, and log them."""
+    from gateway.evaluation.doctor.start_examination import examine_at_start
+
+    # The supervisor of several workers has no tokenizers, and loading them for this would cost more than it shows.
+    await examine_at_start(settings, {} if gateway is None else gateway.encoders())
 
 
 class _Ended(SystemExit):

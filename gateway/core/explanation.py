@@ -129,6 +129,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         canonical: What canonicalization did to it. ``body`` and ``parts`` are as it was sent on; without modes, nothing
             is reported about rules.
         held_out: Whether the experiment held it out.
+        measured: Whether it was sent to measure, and not by an application.
     """
 
     request_id: str
@@ -172,6 +173,12 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     warming: bool
     canonical: Canonicalized = Canonicalized()
     held_out: HeldOut = HeldOut.NO
+    measured: bool = False
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether miss reports include it, and compare later requests with it."""
+        return not (self.warming or self.measured)
 
 
 class CacheHistory(StrEnum):

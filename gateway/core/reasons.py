@@ -175,7 +175,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Held out by the experiment",
         "These tokens were cached, and the experiment served the request without the gateway's help, to compare.",
         "This is the price of the experiment. End it with experiment.cold_share: 0, or lower the share.",
-        _G,
+        _N,
     ),
     Reason.EVICTED: ReasonText(
         Rung.SEEN_HERE,

@@ -19,6 +19,9 @@ DEFAULT_BLOCK_SIZE = 512
 """Tokens per block where a trace does not say it."""
 
 _MAX_BLOCKS = 1_000_000
+_MAX_LINE_BYTES = 24 * 1024 * 1024
+"""A line with that many blocks."""
+
 _MAX_SECONDS = 10 * 365 * 86_400.0
 _SHOWN_CHARS = 60
 
@@ -82,10 +85,12 @@ class TraceReader:
             BadInput: A line is no request of a trace, or is out of order; the message names the line.
         """
         latest = -math.inf
-        for number, text in enumerate(self._source, 1):
+        for number, text in enumerate(iter(self._next_line, b""), 1):
             self.lines = number
             if text.isspace():
                 continue
+            if len(text) > _MAX_LINE_BYTES:
+                raise self._bad(number, f"longer than {_MAX_LINE_BYTES:,} bytes: no request of a trace")
             line = self._line(number, text)
             if line.timestamp < latest:
                 raise self._bad(number, "`timestamp` is smaller than in an earlier line: sort the file by it")
@@ -93,6 +98,9 @@ class TraceReader:
             yield TraceRequest(
                 line.timestamp / 1000, line.input_length, line.output_length, line.hash_ids, line.session
             )
+
+    def _next_line(self) -> bytes:
+        return self._source.readline(_MAX_LINE_BYTES + 1)
 
     def _line(self, number: int, text: bytes) -> _Line:
         try:

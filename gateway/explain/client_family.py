@@ -7,6 +7,10 @@ from gateway.core.api_keys import looks_like_key
 
 UNKNOWN = "unknown"
 
+MEASUREMENT = "prefix-gateway-measure"
+"""The family of requests that ``prefix-gateway measure`` sends. Metrics count them; miss reports leave them out, for no
+application sends such prompts."""
+
 _LONGEST = 40
 _UNUSUAL = re.compile(rb"[^a-z0-9._+-]+")
 

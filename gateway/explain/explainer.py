@@ -123,7 +123,7 @@ class Explainer:
             self._memory.remember(record, record.parts[0], ids)
         for part in () if replies else record.parts:
             self._memory.remember(record, part)
-        if not record.warming:
+        if record.is_reported:
             self._references.keep(kept, record.at)
             self._families.note(kept, record.at, tools_first=record.tools_first)
 

@@ -5,7 +5,7 @@ that the replica stops computing. Start with ``client.HttpClient``. Why no libra
 docs/decisions/0002-upstream-http-client.md.
 """
 
-from gateway.http_client.client import HttpClient, HttpExchange, Origin
+from gateway.http_client.client import HttpClient, HttpExchange, HttpResponse, Origin
 from gateway.http_client.connection import (
     Broken,
     NotConnected,
@@ -18,6 +18,7 @@ __all__ = [
     "Broken",
     "HttpClient",
     "HttpExchange",
+    "HttpResponse",
     "NotConnected",
     "Origin",
     "ResponseReceiver",

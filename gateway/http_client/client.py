@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.http_client.connection import (
@@ -135,6 +136,14 @@ class HttpExchange:
             self.send(connecting.result())
 
 
+class HttpResponse(NamedTuple):
+    """A whole response; names of headers are in lower case."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
 class _WholeResponse:
     """A ``ResponseReceiver`` that collects a response.
 
@@ -143,21 +152,22 @@ class _WholeResponse:
         max_bytes: Largest body that is accepted.
 
     Attributes:
-        result: Status and body.
+        result: The response.
     """
 
     def __init__(self, path: str, max_bytes: int) -> None:
-        self.result: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self.result: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
         self._path = path
         self._room = max_bytes
         self._max_bytes = max_bytes
         self._status = 0
+        self._headers: Headers = ()
         self._pieces: list[bytes] = []
 
     def response_begun(self, status: int, headers: Headers) -> None:
         """See ``ResponseReceiver``."""
-        del headers
         self._status = status
+        self._headers = headers
 
     def body_received(self, data: bytes) -> None:
         """See ``ResponseReceiver``."""
@@ -169,7 +179,7 @@ class _WholeResponse:
     def response_complete(self) -> None:
         """See ``ResponseReceiver``."""
         if not self.result.done():
-            self.result.set_result((self._status, b"".join(self._pieces)))
+            self.result.set_result(HttpResponse(self._status, self._headers, b"".join(self._pieces)))
 
     def failed(self, error: Exception) -> None:
         """See ``ResponseReceiver``."""
@@ -225,7 +235,24 @@ class HttpClient:
         timeout_seconds: float,
         max_bytes: int = 2**20,
     ) -> tuple[int, bytes]:
-        """One short exchange: status and body.
+        """One short exchange: status and body. Arguments and errors are those of ``fetch_response``."""
+        response = await self.fetch_response(
+            method, origin, path, headers, body, timeout_seconds=timeout_seconds, max_bytes=max_bytes
+        )
+        return response.status, response.body
+
+    async def fetch_response(
+        self,
+        method: str,
+        origin: Origin,
+        path: str,
+        headers: Headers,
+        body: bytes = b"",
+        *,
+        timeout_seconds: float,
+        max_bytes: int = 2**20,
+    ) -> HttpResponse:
+        """One short exchange: the whole response.
 
         Args:
             method: HTTP method.

@@ -13,7 +13,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from gateway.server.http_server import HttpServer, bound, url_of
 from gateway.server.port import PortOptions
 from gateway.server.reload import Reloader
 from gateway.server.sockets import open_files, raise_open_files
+from gateway.tasks import TaskGroupOwner
 
 _log = structlog.get_logger("gateway.server.run")
 
@@ -109,6 +110,7 @@ def serve(
     config: Path,
     ready: Callable[[str, str], None] | None = None,
     part: Part | None = None,
+    beside: Callable[[Gateway], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Serve until SIGTERM, or SIGINT, which skips ``drain_seconds``; a second one ends it now.
 
@@ -117,6 +119,7 @@ def serve(
         config: The file it came from; read again when it changes, and on SIGHUP.
         ready: Called with the public and the admin URL once both ports accept connections.
         part: Its resources as one of several workers; None: it is the only process.
+        beside: Runs in a task beside the serving gateway, from when it is ready until its shutdown begins.
 
     Raises:
         ConfigInvalid: a port is taken or an address is not this machine's.
@@ -127,7 +130,7 @@ def serve(
     if open_files() < _FEW_FILES:
         _log.warning("few_open_files", limit=open_files(), needed="one for each connection, of clients and to replicas")
     with contextlib.ExitStack() as ended, asyncio.Runner(loop_factory=Loop) as runner:
-        runner.run(_serve(settings, config, ready, part, ended))
+        runner.run(_serve(settings, config, ready, part, ended, beside=beside))
 
 
 async def _serve(
@@ -136,6 +139,8 @@ async def _serve(
     ready: Callable[[str, str], None] | None,
     part: Part | None,
     ended: contextlib.ExitStack,
+    *,
+    beside: Callable[[Gateway], Coroutine[Any, Any, None]] | None,
 ) -> None:
     """As ``serve``.
 
@@ -145,6 +150,7 @@ async def _serve(
         ready: As there.
         part: As there.
         ended: Closed once the event loop is.
+        beside: As there.
     """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(sock) for sock in _sockets(settings, part)]
@@ -174,7 +180,11 @@ async def _serve(
             ready(*urls)
         gateway.admin.build()
         reloader.start()
+        tasks = TaskGroupOwner()
+        if beside is not None:
+            tasks.spawn(beside(gateway), name="beside")
         await orders.ending.wait()
+        await tasks.cancel()
         await reloader.stop()
         if orders.drains and settings.server.drain_seconds:
             _log.info("gateway_draining", seconds=settings.server.drain_seconds)

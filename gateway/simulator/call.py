@@ -3,8 +3,10 @@
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -73,6 +75,7 @@ class ReplyWriter:
         request_id: Echoed as ``x-request-id``.
         fault: The fault that this answer shows, or None.
         error_body: Builds the engine's JSON for a refusal.
+        clock_seconds: How far the clock of its Date header is ahead; None: there is no such header.
     """
 
     def __init__(
@@ -82,12 +85,15 @@ class ReplyWriter:
         request_id: str,
         fault: FaultSpec | None,
         error_body: Callable[[EngineError], dict[str, Any]],
+        *,
+        clock_seconds: float | None = None,
     ) -> None:
         self._send = send
         self._transport = transport
         self._request_id = request_id.encode("latin-1")
         self._fault = fault
         self._error_body = error_body
+        self._clock_seconds = clock_seconds
         self._events = 0
 
     @property
@@ -193,6 +199,8 @@ class ReplyWriter:
 
     async def _start(self, status: int, *headers: tuple[bytes, bytes]) -> None:
         listed = [*headers, (b"x-request-id", self._request_id)]
+        if self._clock_seconds is not None:
+            listed.append((b"date", formatdate(time.time() + self._clock_seconds, usegmt=True).encode()))
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
 
     def _write_head(self, status: int, *headers: tuple[bytes, bytes]) -> None:

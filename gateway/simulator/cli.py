@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from pathlib import Path
 
 import uvloop
 
@@ -136,6 +137,25 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="render endpoints answer 403 (as vLLM without --enable-scale-out)",
     )
+    parser.add_argument(
+        "--chat-template", type=Path, metavar="FILE", help="Jinja file in place of the tokenizer's own template"
+    )
+    parser.add_argument(
+        "--ignore-cache-salt",
+        dest="ignores_salt",
+        action="store_true",
+        help="share blocks regardless of cache_salt, as releases that do not know it",
+    )
+    parser.add_argument(
+        "--refuse-cache-salt", dest="refuses_salt", action="store_true", help="answer 400 to requests with a cache_salt"
+    )
+    parser.add_argument(
+        "--clock",
+        type=float,
+        dest="clock_seconds",
+        metavar="SECONDS",
+        help="send Date headers of a clock that is so far ahead (default: none are sent)",
+    )
 
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:
@@ -250,6 +270,10 @@ def run(args: argparse.Namespace) -> int:
             event_topic=args.event_topic,
             event_encoding=args.event_encoding,
             event_hashes=args.event_hashes,
+            chat_template=args.chat_template,
+            ignores_salt=args.ignores_salt,
+            refuses_salt=args.refuses_salt,
+            clock_seconds=args.clock_seconds,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_engines([config], _announce))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.event_encoder import EventEncoding, EventHashes
@@ -46,6 +47,11 @@ class EngineConfig:
         event_encoding: The layout of events.
         event_hashes: How events name blocks.
         record_requests: How many of the last POST requests to keep, raw.
+        chat_template: Jinja file to use in place of the tokenizer's own template; None: that one.
+        ignores_salt: Whether requests share their blocks regardless of ``cache_salt``, as in releases that do not know
+            it.
+        refuses_salt: Whether requests with a ``cache_salt`` are answered with 400.
+        clock_seconds: How far its clock is ahead, as its Date headers show it. None: it sends no such header.
     """
 
     host: str = "127.0.0.1"
@@ -73,6 +79,10 @@ class EngineConfig:
     event_encoding: EventEncoding = EventEncoding.MAP
     event_hashes: EventHashes = EventHashes.INT
     record_requests: int = 0
+    chat_template: Path | None = None
+    ignores_salt: bool = False
+    refuses_salt: bool = False
+    clock_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -89,6 +99,8 @@ class EngineConfig:
             raise ValueError(f"decode_ms must not be negative, not {self.decode_ms}")
         if self.record_requests < 0:
             raise ValueError(f"record_requests must not be negative, not {self.record_requests}")
+        if self.chat_template is not None and not self.chat_template.is_file():
+            raise ValueError(f"chat_template: no such file: {self.chat_template}")
         if self.max_model_len is not None and not 1 <= self.max_model_len <= self.capacity:
             raise ValueError(
                 f"max_model_len must be between 1 and the {self.capacity} tokens that the cache holds, "

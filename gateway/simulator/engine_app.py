@@ -86,7 +86,7 @@ class EngineApp:
             model=config.model,
             adapters=adapters,
             identity=self._identity,
-            read_salt=sglang_salt if sglang else vllm_salt,
+            read_salt=_salt_reader(config),
         )
         self._surface: Surface = (SglangSurface if sglang else VllmSurface)(config, self._identity, ranks, self._reader)
         self._generator = Generator(Author(encoder), ranks, self._surface)
@@ -132,7 +132,9 @@ class EngineApp:
         if scope["method"] == "POST" and path not in _CONTROLS:
             self.requests.append(RecordedRequest(path, tuple(scope["headers"]), body))
         fault = self._faults.draw(path) if path not in _CONTROLS else None
-        reply = ReplyWriter(send, transport, request_id, fault, self._surface.error)
+        reply = ReplyWriter(
+            send, transport, request_id, fault, self._surface.error, clock_seconds=self._config.clock_seconds
+        )
         call = Call(dict(scope["headers"]), scope["query_string"], body, reply, request_id)
         work = asyncio.ensure_future(self._answer(scope, call, fault))
         gone = asyncio.ensure_future(_until_gone(receive))
@@ -233,6 +235,20 @@ class EngineApp:
                 ]
             }
         )
+
+
+def _salt_reader(config: EngineConfig) -> Callable[[Mapping[str, Any]], str]:
+    """Takes the cache salt from a request's body."""
+    if config.ignores_salt:
+        return lambda _: ""
+    read = sglang_salt if config.flavor == EngineKind.SGLANG else vllm_salt
+    return _refused_salt if config.refuses_salt else read
+
+
+def _refused_salt(fields: Mapping[str, Any]) -> str:
+    if "cache_salt" in fields:
+        raise EngineError(400, "cache_salt is not supported", "cache_salt")
+    return ""
 
 
 async def _show(fault: FaultSpec, reply: ReplyWriter) -> None:

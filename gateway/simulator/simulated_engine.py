@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -46,7 +47,7 @@ class SimulatedEngine:
             else:
                 self._faults.set(spec)
         self._ranks = Ranks(config)
-        self._app = EngineApp(config, self._ranks, _encoder(), self._faults, self.set_fault)
+        self._app = EngineApp(config, self._ranks, _encoder(config.chat_template), self._faults, self.set_fault)
         self._state = ServerState()
         self._uvicorn = uvicorn.Config(
             self._app,
@@ -280,9 +281,10 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 @functools.cache
-def _encoder() -> LocalEncoder:
+def _encoder(chat_template: Path | None) -> LocalEncoder:
+    template = None if chat_template is None else chat_template.read_text(encoding="utf-8")
     # Without a cache of tokens: the time of a response must not depend on whether a text was sent before.
-    return load_local(TOKENIZER, cache_mib=0)
+    return load_local(TOKENIZER, chat_template=template, cache_mib=0)
 
 
 async def serve_engines(

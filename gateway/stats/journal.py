@@ -94,14 +94,14 @@ class Stats:
         self._entries.configure(limits, now)
 
     def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
-        """Add one request. Warm-up requests are skipped.
+        """Add one request. Those sent to warm or to measure are skipped.
 
         Args:
             record: The request.
             explanation: Where its tokens went.
             gpus: GPUs per replica.
         """
-        if record.warming:
+        if not record.is_reported:
             return
         key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.at)
         self._counts.add(key, record.at, row_of(record, explanation, gpus))

@@ -417,12 +417,10 @@ def test_files_that_cannot_be_read_are_named(refused, tmp_path, file):
 def test_unknown_models_and_tenants_are_named(refused, file, config):
     path = file(chat(QUESTION))
     two = config(model={"id": "one"})
-    assert refused(path, "--config", two) == (
-        "prefix-gateway canon: the configuration has no model 'demo': choose with --model one of one"
-    )
+    assert refused(path, "--config", two) == ("the configuration has no model 'demo': choose with --model one of one")
     assert "no model 'x'" in refused(path, "--config", config(), "--model", "x")
     assert refused(path, "--config", config(), "--tenant", "acme") == (
-        "prefix-gateway canon: the configuration has no tenant 'acme'; its tenants: none"
+        "the configuration has no tenant 'acme'; its tenants: none"
     )
 
 
@@ -463,3 +461,15 @@ def test_a_reader_may_stop_early(file):
         shown.stdout.close()
         assert shown.stderr.read() == b""
         assert shown.wait(60) == 0
+
+
+def test_values_that_are_not_moved_are_reported_with_the_reason(shown, document, file):
+    old = {"role": "system", "content": "Current time: 2026-05-04 10:00\nBe kind."}
+    request = file(chat(old, QUESTION))
+    report = shown(request, "--now", "2026-11-23T10:00:00Z")
+    assert "not moved, although it looks like a value that changes" in report
+    assert '  messages[0].content, line 1   "2026-05-04 10:00"\n    a time 203 days before now is not taken' in report
+    (miss,) = document(request, "--now", "2026-11-23T10:00:00Z")["turns"][0]["near_misses"]
+    assert (miss["kind"], miss["reason"], miss["start"]) == ("time", "far", 14)
+    assert "not moved" not in shown(request, "--now", "2026-05-04T10:00:00Z")
+    assert "not moved" not in shown(request, "--now", "2026-11-23T10:00:00Z", "--rule", "whitespace")

@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from gateway.evaluation import workload_trace
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.workload_trace import TraceReader, TraceRequest, trace_lines
 
@@ -35,6 +36,15 @@ def test_the_published_format_is_read() -> None:
     text = b'{"timestamp": 1500, "input_length": 513, "output_length": 7, "hash_ids": [4, 9]}\n\n'
 
     assert read(text) == [TraceRequest(1.5, 513, 7, [4, 9])]
+
+
+def test_a_file_without_line_ends_is_refused_before_all_of_it_is_read(monkeypatch) -> None:
+    monkeypatch.setattr(workload_trace, "_MAX_LINE_BYTES", 1000)
+    source = io.BytesIO(b"x" * 1_000_000)
+
+    with pytest.raises(BadInput, match=r"t\.jsonl:1: longer than 1,000 bytes"):
+        list(TraceReader(source, "t.jsonl"))
+    assert source.tell() < 2000
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,11 @@ from structlog.testing import capture_logs
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.explanation import CacheEvent, CacheHistory
+from gateway.explain.client_family import MEASUREMENT
 from gateway.explain.worker import ExplainClient
+from gateway.explain.worker.explain_messages import SkippedTotals
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
+from gateway.explain.worker.send_buffer import SkippedSums
 
 
 async def test_every_missed_token_is_counted_and_answers_include_all_earlier_requests(tmp_path):
@@ -50,6 +53,22 @@ async def test_a_request_that_fills_a_cache_is_explained_and_not_counted(tmp_pat
         harness.client.record_request(request("Hello."))
         await harness.missed(68)
     assert harness.counts.skipped == 0
+
+
+async def test_a_request_that_measures_is_counted_as_any_other(tmp_path):
+    about = {"source": MEASUREMENT, "measured": True}
+    async with ClientHarness(tmp_path) as harness:
+        harness.client.record_request(request("Measure.", **about))
+        harness.client.record_request(request(None, **about))
+        assert await harness.missed(136) == {"new_content": 68, "unclassified": 68}
+    assert harness.counts.skipped == 1
+
+
+def test_sums_for_the_journal_are_without_requests_that_measure():
+    sums = SkippedSums()
+    for source in (MEASUREMENT, "web"):
+        sums.add(SkippedTotals.of(request(None, source=source)))
+    assert [each.source for each in sums.take()] == ["web"]
 
 
 async def test_text_is_accepted_as_soon_as_the_client_is_started(tmp_path):

@@ -63,6 +63,13 @@ def test_prompt_like_no_other_is_first_seen(explainer):
     assert explanation.reference is None
 
 
+def test_prompt_of_a_measurement_is_no_reference(explainer):
+    explainer.explain(asked(SYSTEM + QUESTION, measured=True))
+    explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, cached=48, held=48))
+    assert explanation.hits == 48  # it is in the cache all the same
+    assert explanation.reference is None
+
+
 def test_same_prompt_again_loses_what_fills_no_block(explainer):
     explainer.explain(asked(SYSTEM + QUESTION))
     explanation = explainer.explain(asked(SYSTEM + QUESTION, at=1, cached=48, held=48))
@@ -399,6 +406,7 @@ def finished_requests(draw):
         is_blind=draw(st.booleans()),
         block_size=draw(st.sampled_from([1, 16, 32])),
         warming=draw(st.booleans()),
+        measured=draw(st.booleans()),
     )
 
 

@@ -13,6 +13,7 @@ from running_gateway import CHAT, COMPLETIONS, Metrics, RunningGateway, eventual
 from tenancy import ask_as, sections, tenant
 
 from gateway.core.reasons import REASONS
+from gateway.explain.client_family import MEASUREMENT
 
 ON = {"enabled": True}
 SYSTEM = "You answer questions about parcels, invoices and returns, in one sentence each. " * 8
@@ -43,6 +44,31 @@ async def detail(gateway: RunningGateway, request_id: str) -> dict[str, Any]:
     await eventually(there)
     found: dict[str, Any] = (await gateway.admin.get(f"/admin/api/requests/{request_id}")).json()
     return found
+
+
+async def test_requests_that_measure_are_in_metrics_and_in_no_report(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), explain=ON)
+    for number in range(4):
+        body = {"model": "demo", "messages": chat(f"Is it {number} o'clock?"), "max_tokens": 1}
+        answer = await gateway.http.post(CHAT, json=body, headers={"x-client": MEASUREMENT.upper()})
+        assert answer.status_code == 200
+    answer = await gateway.http.post(CHAT, json=body, headers={"x-client": "web", "x-request-id": "after"})
+    assert answer.status_code == 200
+    metrics = await gateway.settled(5)
+    summary = await explained(gateway, 1)
+    assert (summary["requests"], [each["source"] for each in summary["by_source"]]) == (1, ["web"])
+    listed = (await gateway.admin.get("/admin/api/requests")).json()["requests"]
+    assert [each["id"] for each in listed] == ["after"]
+    assert (await detail(gateway, "after"))["reference"] is None
+    assert (await gateway.admin.get("/admin/api/prefixes")).json()["prefixes"] == []
+    prompts = metrics.value("gateway_prompt_tokens_total")
+    assert prompts > 4 * summary["prompt_tokens"]
+
+    async def counted() -> bool:
+        hits = metrics.value("gateway_cached_tokens_total", evidence="confirmed")
+        return missed(await gateway.metrics()) + hits == prompts
+
+    await eventually(counted)
 
 
 def missed(metrics: Metrics) -> float:

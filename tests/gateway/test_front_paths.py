@@ -93,7 +93,9 @@ async def test_head_on_every_get_route(gateway):
 async def test_the_lists_of_paths_above_are_whole(gateway):
     public = {route.path for route in gateway.gateway.public.routes.routes if "GET" in route.methods}
     admin = {route.path for route in (await gateway.gateway.admin.build()).routes if "GET" in route.methods}
-    explained = {path for path in admin if re.match(r"/admin/api/(summary|reasons|requests|live)", path)}
+    explained = {
+        path for path in admin if re.match(r"/admin/api/(summary|reasons|requests|live|experiment|report)", path)
+    }
     assert public == {path.replace("/demo", "/{model:path}") for path in PUBLIC_GETS}
     assert admin - explained == {
         *(set(ADMIN_GETS) - {"/dashboard/requests"}),

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -124,7 +123,7 @@ class ScenarioRun:
         template = self._template
         with pytest.MonkeyPatch.context() as patch:
             if template is not None:
-                patch.setattr(server, "_encoder", functools.partial(encoder, template=template))
+                patch.setattr(server, "_encoder", lambda _: encoder(template=template))
             engine = SimulatedEngine(EngineConfig(**_QUICK | options | more))
         await engine.start()
         return engine

@@ -118,9 +118,10 @@ def test_a_rung_has_its_title():
     assert [(each["rung"], each["title"]) for each in shown] == [(rung, RUNGS[rung].title) for rung in Rung]
 
 
-def test_requests_that_fill_caches_are_in_no_figure():
+@pytest.mark.parametrize("purpose", ["warming", "measured"])
+def test_requests_that_fill_caches_or_measure_are_in_no_figure(purpose):
     journal = make()
-    journal.add(finished(warming=True), explanation(), 1)
+    journal.add(finished(**{purpose: True}), explanation(), 1)
     assert ask(journal, "summary")["requests"] == 0
     assert ask(journal, "requests")["requests"] == []
 

@@ -127,6 +127,9 @@ def test_whether_the_newest_configuration_is_in_force_is_reported(counted):
     assert reported == [1, 1, 0, 1]
 
 
+CHAT = {"model": "m", "endpoint": "/v1/chat/completions", "decision": "warm"}
+
+
 def exemplars(counted: Counted, family: str) -> dict[str, str]:
     """The request that each bucket of a histogram names, by the bucket's bound."""
     return {
@@ -143,7 +146,7 @@ def test_every_bucket_names_a_request_of_its_own(counted):
         counted.observer.on_settled(settlement(request_id=f"req-{number}", seconds=seconds, ttft_seconds=seconds))
     named = {"0.005": "req-0", "0.25": "req-1", "+Inf": "req-3"}
     assert exemplars(counted, "gateway_request_seconds") == exemplars(counted, "gateway_ttft_seconds") == named
-    assert counted.value("gateway_request_seconds_count", model="m", endpoint="/v1/chat/completions") == 4
+    assert counted.value("gateway_request_seconds_count", **CHAT) == 4
 
 
 def test_a_value_on_a_bound_shares_its_bucket_with_those_below(counted):
@@ -164,7 +167,7 @@ def test_a_bucket_names_a_newer_request_after_a_while(counted, monkeypatch):
 def test_an_id_too_long_for_an_exemplar_is_counted_without_it(counted):
     counted.observer.on_settled(settlement(request_id="y" * 119, seconds=0.2))
     assert exemplars(counted, "gateway_request_seconds") == {}
-    assert counted.value("gateway_request_seconds_count", model="m", endpoint="/v1/chat/completions") == 1
+    assert counted.value("gateway_request_seconds_count", **CHAT) == 1
     counted.observer.on_settled(settlement(request_id="x" * 118, seconds=0.2))
     assert exemplars(counted, "gateway_request_seconds") == {"0.25": "x" * 118}
 

@@ -59,6 +59,27 @@ class Moment:
             for start, end in self._spans(each, now)
         )
 
+    def seconds_from(self, now: float) -> float | None:
+        """Distance of its nearest reading from ``now`` in seconds: negative for the past, 0 if ``now`` is in it.
+
+        None for a date that does not exist.
+        """
+        if self.epoch is not None:
+            return self.epoch - now
+        distances = [
+            start - now if now < start else min(end - now, 0.0)
+            for each in self.days
+            for start, end in self._spans(each, now)
+        ]
+        return min(distances, key=abs, default=None)
+
+    def begins(self) -> float | None:
+        """Unix seconds of the first reading's begin; None without a year, or for a date that does not exist."""
+        if self.epoch is not None:
+            return self.epoch
+        spans = [span for each in self.days[:1] if each[0] for span in self._spans(each, 0.0)]
+        return spans[0][0] if spans else None
+
     def _spans(self, day: tuple[int, int, int], now: float) -> list[tuple[float, float]]:
         year, month, number = day
         current = datetime.fromtimestamp(now, UTC).year

@@ -59,6 +59,12 @@ class Encoders:
         }
         self._trials.clear()
 
+    def load_all(self) -> None:
+        """Load all tokenizers now, for requests of the past: those that come meanwhile would not be observed."""
+        for model, options in self._models.items():
+            if options not in self._loaded and options not in self._loading:
+                self._load_now(model, options)
+
     def notices(self) -> Sequence[Notice]:
         """Takes the notices added since the last call."""
         notices, self._notices = self._notices, []
@@ -99,17 +105,16 @@ class Encoders:
         if options in self._loading:
             return
         self._loading.add(options)
+        threading.Thread(target=self._load_now, args=(model, options), name=f"tokenizer-{model}", daemon=True).start()
 
-        def load() -> None:
-            try:
-                encoder: PromptEncoder | None = self._load(options)
-            except Exception as error:  # noqa: BLE001 - any failure only turns off the observation of this model
-                encoder = None
-                self._add_notice(model, f"its tokenizer cannot be loaded: {type(error).__name__}: {error}")
-            self._loaded[options] = encoder
-            self._loading.discard(options)
-
-        threading.Thread(target=load, name=f"tokenizer-{model}", daemon=True).start()
+    def _load_now(self, model: str, options: ModelOptions) -> None:
+        try:
+            encoder: PromptEncoder | None = self._load(options)
+        except Exception as error:  # noqa: BLE001 - any failure only turns off the observation of this model
+            encoder = None
+            self._add_notice(model, f"its tokenizer cannot be loaded: {type(error).__name__}: {error}")
+        self._loaded[options] = encoder
+        self._loading.discard(options)
 
     def _is_verified(
         self, record: RequestRecord, fields: Mapping[str, Any], options: ModelOptions, encoder: PromptEncoder

@@ -184,6 +184,10 @@ class WhatIf:
         self._encoders.configure(options.models)
         self._options = options
 
+    def load_tokenizers(self) -> None:
+        """Load all tokenizers now, instead of with the first request of their model, in a thread."""
+        self._encoders.load_all()
+
     def notices(self) -> Sequence[Notice]:
         """Takes the notices added since the last call."""
         return self._encoders.notices()

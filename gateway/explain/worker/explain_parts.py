@@ -74,6 +74,11 @@ class ExplainParts:
         self._journal.configure(_limits(options), _price(options), now)
         self._experiment.configure(options.experiment or {})
 
+    def load_tokenizers(self) -> None:
+        """Load the tokenizers of observed rules now: a live worker loads each in a thread when it is needed first."""
+        if self._whatif is not None:
+            self._whatif.load_tokenizers()
+
     def explain(self, record: RequestRecord) -> Explanation:
         """Explain a request, and remember it."""
         return self._explainer.explain(record)

@@ -185,7 +185,9 @@ class ExplainWorker:
                 QuestionAnswer(asked.number, 500, b"", refused, None, "explain_failed"),
                 *self._notice("answering", error),
             ]
-        return [QuestionAnswer(asked.number, 200, document)]
+        # What is stored must not count again as unreported if this process is lost after it.
+        counted = self.counted() if asked.question == "history" else None
+        return [*([] if counted is None else [counted]), QuestionAnswer(asked.number, 200, document)]
 
     def _notice(self, step: str, error: Exception) -> Sequence[Notice]:
         """A notice for the log, at most once a minute per kind of failure."""

@@ -9,6 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -68,17 +69,19 @@ class FileHistory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._taken = False
+        # One thread, so that a write that outlives its caller cannot replace a later one.
+        self._thread = ThreadPoolExecutor(1, "history")
 
     async def take(self) -> Sequence[bytes]:
         """See ``HistoryStore``. A file that cannot be read is kept beside the new one."""
         if self._taken:
             return ()
         self._taken = True
-        return await asyncio.to_thread(self._read)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
 
     async def save(self, data: bytes, *, is_last: bool = False) -> None:  # noqa: ARG002 - a file has one gateway
         """See ``HistoryStore``."""
-        await asyncio.to_thread(self._write, data)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._write, data)
 
     async def others(self) -> Sequence[bytes]:
         """See ``HistoryStore``."""
@@ -202,6 +205,7 @@ class HistoryKeeper:
         self._save_seconds = save_seconds
         self._is_read = False
         self._failed = False
+        self._saving = asyncio.Lock()
         self._tasks = TaskGroupOwner()
 
     def start(self) -> None:
@@ -242,17 +246,18 @@ class HistoryKeeper:
     async def _save(self, *, is_last: bool = False) -> None:
         if not self._is_read:
             return  # what is stored would be replaced without having been read
-        try:
-            data = await self._desk.history()
-        except GatewayError:
-            return  # the worker is being started again, and goes on with what was saved last
-        try:
-            await self._store.save(data, is_last=is_last)
-        except Exception as error:  # noqa: BLE001 - tried again a minute later
-            self._report(error, "written")
-            return
-        self._failed = False
-        self._desk.saved(data)
+        async with self._saving:
+            try:
+                data = await self._desk.history()
+            except GatewayError:
+                return  # the worker is being started again, and goes on with what was saved last
+            try:
+                await self._store.save(data, is_last=is_last)
+            except Exception as error:  # noqa: BLE001 - tried again a minute later
+                self._report(error, "written")
+                return
+            self._failed = False
+            self._desk.saved(data)
 
     def _report(self, error: Exception, step: str) -> None:
         """Count every failure; log the first one in a row."""

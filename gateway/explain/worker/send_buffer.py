@@ -17,6 +17,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord
+from gateway.explain.client_family import MEASUREMENT
 from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, encode
 from gateway.stats.markers import Marker
 
@@ -209,7 +210,9 @@ class SkippedSums:
         return len(self._sums)
 
     def add(self, more: SkippedTotals) -> None:
-        """Add one more sum."""
+        """Add one more sum; those of measuring requests are left out."""
+        if more.source == MEASUREMENT:
+            return
         key = _key(more)
         if key not in self._sums and len(self._sums) >= self._most:
             more = msgspec.structs.replace(more, tenant=_OTHER, source=_OTHER)

@@ -7,7 +7,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,13 @@ class WorkersFailed(Exception):
     """A worker ended before any of them served. Its log has the reason."""
 
 
-def supervise(settings: Settings, config: Path, workers: int, ready: Callable[[str, str], None] | None = None) -> None:
+def supervise(
+    settings: Settings,
+    config: Path,
+    workers: int,
+    ready: Callable[[str, str], None] | None = None,
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> None:
     """Serve with several processes until SIGTERM or SIGINT; as ``gateway.server.run.serve``.
 
     Args:
@@ -58,6 +64,7 @@ def supervise(settings: Settings, config: Path, workers: int, ready: Callable[[s
         config: The file it came from; read again when it changes, and on SIGHUP.
         workers: How many.
         ready: Called with the public and the admin URL once all workers serve.
+        beside: Runs in a task of this process from then on, until the end.
 
     Raises:
         ConfigInvalid: a port is taken, or a worker cannot use the configuration.
@@ -66,7 +73,7 @@ def supervise(settings: Settings, config: Path, workers: int, ready: Callable[[s
     with _sockets(settings) as (public, admin), _folder() as folder:
         supervisor = _Supervisor(settings, config, workers, public, folder)
         with asyncio.Runner(loop_factory=Loop) as runner:
-            runner.run(supervisor.run(admin, ready))
+            runner.run(supervisor.run(admin, ready, beside))
 
 
 class _Supervisor:
@@ -96,7 +103,12 @@ class _Supervisor:
                 to_change="set state to a Redis",
             )
 
-    async def run(self, admin: socket.socket, ready: Callable[[str, str], None] | None) -> None:
+    async def run(
+        self,
+        admin: socket.socket,
+        ready: Callable[[str, str], None] | None,
+        beside: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
         """Serve until the end."""
         loop = asyncio.get_running_loop()
         reloader = Reloader(self._config, self._settings, self._take_over, lambda: None)
@@ -113,7 +125,7 @@ class _Supervisor:
             self._explain = explain_front(self._settings, _NoExplainObserver(), listen_fd=door.fileno())
             self._explain.start()
             try:
-                await self._serve(admin, ready, reloader)
+                await self._serve(admin, ready, reloader, beside)
             finally:
                 await reloader.stop()
                 await self._tasks.cancel()
@@ -121,7 +133,13 @@ class _Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    async def _serve(self, admin: socket.socket, ready: Callable[[str, str], None] | None, reloader: Reloader) -> None:
+    async def _serve(
+        self,
+        admin: socket.socket,
+        ready: Callable[[str, str], None] | None,
+        reloader: Reloader,
+        beside: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         kept = asyncio.gather(*(loop.create_task(member.keep()) for member in self._crew))
         kept.add_done_callback(lambda _: self._over.set())
@@ -141,6 +159,8 @@ class _Supervisor:
             ready(*urls)
         reloader.start()
         self._tasks.spawn(self._look(), name="workers-look")
+        if beside is not None:
+            self._tasks.spawn(beside(), name="beside")
         await self._over.wait()
         limits = self._settings.server
         await asyncio.wait([kept], timeout=limits.drain_seconds + limits.shutdown_grace_seconds + _PATIENCE_SECONDS)

@@ -23,6 +23,7 @@ from gateway.canon.rules.dynamic.label_before import (
     opens_sentence,
 )
 from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue, lowered
+from gateway.canon.rules.dynamic.not_taken import NotTaken, Refused
 from gateway.canon.rules.dynamic.quoted_data import speaks_of_data, speaks_of_now
 
 _MORE = re.compile(
@@ -92,7 +93,7 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
     if digits:
         found += ids_in(chunk, low, words, is_line=is_line)
     if _may_have_label(low, words) and _may_have_value(low, words):
-        found += _times(chunk, low, is_first=is_first)
+        found += times_in(chunk, low, is_first=is_first)
         if not found and digits and is_line:
             found += _unreadable_time(chunk, low)
     if digits and is_line and not found and len(words) <= _WORDS_ALONE:
@@ -148,8 +149,15 @@ def _has_value(low: str, label: str) -> bool:
     return False
 
 
-def _times(chunk: str, low: str, *, is_first: bool) -> list[VaryingValue]:
-    """Times with a label."""
+def times_in(chunk: str, low: str, *, is_first: bool, refused: list[Refused] | None = None) -> list[VaryingValue]:
+    """Times with a label.
+
+    Args:
+        chunk: The text.
+        low: The same in lower case.
+        is_first: As in ``findings``.
+        refused: Gets the times that are not taken; None: they are not wanted.
+    """
     marks = marked(chunk)
     found: list[VaryingValue] = []
     at = 0
@@ -157,18 +165,25 @@ def _times(chunk: str, low: str, *, is_first: bool) -> list[VaryingValue]:
         at = match.end()
         label = label_before(low, match.start())
         if label is None:
+            if refused is not None:
+                end, _ = _whole(chunk, marks, match.end())
+                at = max(at, end)
+                refused.append(Refused(match.start(), end, True, NotTaken.NO_LABEL))
             continue
         end, until = _whole(chunk, marks, match.end())
         each = _judged(chunk, low, label, (end, until), found, is_first=is_first)
-        if each is not None:
+        if isinstance(each, VaryingValue):
             found.append(each)
             at = max(at, each.until)
+        elif refused is not None:
+            at = max(at, end)
+            refused.append(Refused(label.value, end, True, each))
     return found
 
 
 def _judged(
     chunk: str, low: str, label: Label, ends: tuple[int, int], found: list[VaryingValue], *, is_first: bool
-) -> VaryingValue | None:
+) -> VaryingValue | NotTaken:
     """A labelled value, if its label marks it as current, or is where such a label would be."""
     start = label.value
     end, until = ends
@@ -178,9 +193,9 @@ def _judged(
     follows = len(between) <= _JOINED and all(word in JOINING for word in re.findall(r"[^\s,;|·•/()\-–—*_]+", between))
     if label.is_now:
         if _is_hypothetical(low, label.start):
-            return None
+            return NotTaken.HYPOTHETICAL
         if not _is_introduced(low, label.start):
-            return None
+            return NotTaken.QUOTED_TEXT
         joined = label.has_colon or label.has_verb
         if label.is_loose and not label.has_colon:
             finding = finding.needing(Need.ALOUD)
@@ -188,19 +203,19 @@ def _judged(
             if not label.is_loose:
                 return finding
             if chunk[until : until + 1] in _OF and until < len(chunk):
-                return None
+                return NotTaken.ATTRIBUTE
             if joined:
-                return finding if follows or opens_sentence(low, label.start, clause=True) else None
+                return finding if follows or opens_sentence(low, label.start, clause=True) else NotTaken.IN_SENTENCE
             # In languages without a verb here it is a sentence of its own.
             is_all = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
-            return finding if is_all else None
+            return finding if is_all else NotTaken.IN_SENTENCE
         # A time of day or a weekday: there is no date to compare with now.
         if not (follows or opens_sentence(low, label.start)) or not (joined or not label.is_loose):
-            return None
-        return finding if _DIGIT.search(chunk, start, end) or _ends_sentence(low, until) else None
+            return NotTaken.IN_SENTENCE
+        return finding if _DIGIT.search(chunk, start, end) or _ends_sentence(low, until) else NotTaken.IN_SENTENCE
     begins = is_first and not low[: label.start].strip(" \t>#*•-–_")
     if not (label.has_colon and (begins or follows)):
-        return None
+        return NotTaken.WEAK_LABEL
     return finding.needing(Need.NEAR if read is not None else Need.COMPANION)
 
 

@@ -12,6 +12,7 @@ from gateway.canon.rules.dynamic.label_before import (
     REQUEST_WORDS,
 )
 from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue
+from gateway.canon.rules.dynamic.not_taken import NotTaken, Refused
 
 BILLING = "billing header"
 _BILLING = re.compile(r"\s*(x-anthropic-billing-header\s*:\s*)(\S[^\n]*?)\s*$")
@@ -45,7 +46,9 @@ _DASHES, _BACK, _NEXT = 4, 120, 30
 _EDGE = " \t*_.,;|·•()[]<>#-–—`"
 
 
-def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> list[VaryingValue]:
+def ids_in(
+    chunk: str, low: str, words: frozenset[str], *, is_line: bool, refused: list[Refused] | None = None
+) -> list[VaryingValue]:
     """The ids in a line.
 
     Args:
@@ -53,6 +56,7 @@ def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> lis
         low: The same in lower case.
         words: Its words.
         is_line: Whether it is a whole line.
+        refused: Gets the ids that are not taken; None: they are not wanted.
     """
     if is_line and (billing := _BILLING.match(low)):
         return [VaryingValue(billing.start(2), billing.end(2), billing.start(1), billing.end(2), BILLING, False)]
@@ -60,22 +64,32 @@ def ids_in(chunk: str, low: str, words: frozenset[str], *, is_line: bool) -> lis
     if _may_have_label(low, words):
         for match in _LABELLED.finditer(low):
             each = _labelled(chunk, low, match)
-            if each is not None:
+            if isinstance(each, VaryingValue):
                 found.append(each)
+            elif refused is not None:
+                refused.append(Refused(*match.span("value"), False, each))
     if low.count("-") >= _DASHES:
         labelled = [(each.start, each.end) for each in found]
         for match in _UUID.finditer(low):
             start, end = match.span()
-            if (
-                touched(labelled, start, end)
-                or (is_line and not low[:start].strip())
-                or _CASE.search(low, max(0, start - _BACK), start)
-                or _OTHER_LABEL.search(low, max(0, start - _NEXT), start)
-            ):
+            if touched(labelled, start, end):
+                continue
+            if reason := _constant(low, start, is_line=is_line):
+                if refused is not None:
+                    refused.append(Refused(start, end, False, reason))
                 continue
             # It may be constant within a conversation. As it is part of the key, conversations never share blocks.
             found.append(VaryingValue(start, end, start, end, "uuid", True, need=Need.FEW))
     return found
+
+
+def _constant(low: str, start: int, *, is_line: bool) -> NotTaken | None:
+    """Why a UUID without a known label may be constant; None if nothing suggests it."""
+    if is_line and not low[:start].strip():
+        return NotTaken.LINE_BEGIN
+    if _CASE.search(low, max(0, start - _BACK), start):
+        return NotTaken.HYPOTHETICAL
+    return NotTaken.CONSTANT if _OTHER_LABEL.search(low, max(0, start - _NEXT), start) else None
 
 
 def _may_have_label(low: str, words: frozenset[str]) -> bool:
@@ -86,17 +100,15 @@ def _may_have_label(low: str, words: frozenset[str]) -> bool:
     return not low.isascii() and any(each in low for each in _ID_MARKS)
 
 
-def _labelled(chunk: str, low: str, match: re.Match[str]) -> VaryingValue | None:
+def _labelled(chunk: str, low: str, match: re.Match[str]) -> VaryingValue | NotTaken:
     start = match.start("value")
     end = start + len(chunk[start : match.end("value")].rstrip(".:/|=@"))
     value = chunk[start:end]
     word, between = match["word"], match["between"] or ""
-    if (
-        not _DIGIT.search(value)
-        or _DATE.match(value)
-        or _CASE.search(low, max(0, match.start() - _BACK), match.start())
-    ):
-        return None
+    if not _DIGIT.search(value) or _DATE.match(value):
+        return NotTaken.NOT_READABLE
+    if _CASE.search(low, max(0, match.start() - _BACK), match.start()):
+        return NotTaken.HYPOTHETICAL
     has_id_word = bool(match["id"] or match["other"])
     alone = not low[: match.start()].strip(_EDGE) and not low[end:].strip(_EDGE)
     if has_id_word:
@@ -105,7 +117,7 @@ def _labelled(chunk: str, low: str, match: re.Match[str]) -> VaryingValue | None
     else:
         fits = bool(between) and between in ":：=#" and _looks_random(value)
     if not fits:
-        return None
+        return NotTaken.NOT_READABLE
     lasts = word in CONVERSATION_WORDS if word else match["other"] in OTHER_CONVERSATION_IDS
     name = f"{word or match['other']}"
     about = match.start() if not low[match.start()].isspace() else match.start() + 1

@@ -15,6 +15,7 @@ from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.id_finder import BILLING
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, Need, VaryingValue, lowered, pieces
+from gateway.canon.rules.dynamic.not_taken import NotTaken
 from gateway.canon.rules.dynamic.quoted_data import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS, QuotedData
 from gateway.canon.texts import LONGEST_TEXT
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
@@ -144,7 +145,7 @@ _BARE = (Need.NEAR, Need.COMPANION)
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class PlacedFinding:
     """A finding, and the index of its line."""
 
     finding: VaryingValue
@@ -227,7 +228,7 @@ class Search:
         found: list[VaryingValue] = []
         if len(text) <= LONGEST_TEXT:
             search = self._known if len(text) <= _KNOWN_CHARS else self._found
-            found = _current(search(text, tenant), now)
+            found = current(search(text, tenant), now)
         if self._slots is not None:
             found += self._slots.find(text, model, self._pointer)
         return pieces(text, found) if found else []
@@ -235,43 +236,69 @@ class Search:
 
 def _found(
     built_in: Set[str], pointer: re.Pattern[str], begins: re.Pattern[str], text: str, tenant: str
-) -> tuple[_Placed, ...]:
+) -> tuple[PlacedFinding, ...]:
     """All findings of the built-in kinds, regardless of the time."""
     lines = text.split("\n")
-    placed: list[_Placed] = []
+    placed: list[PlacedFinding] = []
     at = 0
     for number, line in enumerate(lines):
         found = findings(line, True, True, tenant) if len(line) <= _LONG_LINE else _in_long_line(line, tenant)
         if found and not begins.match(line):
-            placed += (_Placed(each.moved(at), number) for each in found if _kind(each) in built_in)
+            placed += (PlacedFinding(each.moved(at), number) for each in found if kind_name(each) in built_in)
         at += len(line) + 1
     if not placed:
         return ()
+    return tuple(each for each, reason in placement(text, lines, placed, pointer, tenant) if reason is None)
+
+
+def placement(
+    text: str, lines: Sequence[str], placed: Sequence[PlacedFinding], pointer: re.Pattern[str], tenant: str
+) -> Iterator[tuple[PlacedFinding, NotTaken | None]]:
+    """Findings, each with why it is not taken where it stands; None if it is.
+
+    Args:
+        text: The text.
+        lines: Its lines.
+        placed: The findings.
+        pointer: Matches a pointer.
+        tenant: Its tenant.
+    """
     zones = QuotedData(text, tenant)
-    placed = [each for each in placed if _may_go(zones, each.finding)]
     marks = [found.span() for found in pointer.finditer(text)]
-    if marks:
-        placed = [each for each in placed if not touched(marks, each.finding.about, each.finding.until)]
-    few = sum(each.finding.need is Need.FEW for each in placed) <= _FEW
-    return tuple(
-        each
-        for each in placed
-        if (few or each.finding.need is not Need.FEW)
-        and not (each.finding.need in _BARE and stands_in_data(lines, each.line, pointer))
-        and not (each.finding.need is Need.ALOUD and stands_in_letter(lines, each.line))
-    )
+    left: list[PlacedFinding] = []
+    for each in placed:
+        reason = _zone(zones, each.finding)
+        if reason is None and marks and touched(marks, each.finding.about, each.finding.until):
+            reason = NotTaken.AT_POINTER
+        if reason is None:
+            left.append(each)
+        else:
+            yield each, reason
+    few = sum(each.finding.need is Need.FEW for each in left) <= _FEW
+    for each in left:
+        need = each.finding.need
+        if not few and need is Need.FEW:
+            yield each, NotTaken.MANY
+        elif need in _BARE and stands_in_data(lines, each.line, pointer):
+            yield each, NotTaken.RECORD
+        elif need is Need.ALOUD and stands_in_letter(lines, each.line):
+            yield each, NotTaken.LETTER
+        else:
+            yield each, None
 
 
-def _kind(finding: VaryingValue) -> str:
+def kind_name(finding: VaryingValue) -> str:
+    """The kind of a finding, as in ``dynamic_suffix.built_in``."""
     return "time" if finding.name == "time" else "id"
 
 
-def _may_go(zones: QuotedData, finding: VaryingValue) -> bool:
+def _zone(zones: QuotedData, finding: VaryingValue) -> NotTaken | None:
+    """Why a finding is not taken because of the zone of its text; None if it is."""
     if finding.name == BILLING:
-        return True
+        return None
     if finding.need in (Need.NEAR, Need.COMPANION, Need.ALOUD) and zones.is_strange(finding.about, finding.until):
-        return False
-    return not zones.hold(finding.about, finding.until)
+        return NotTaken.UNKNOWN_HEADING
+    return NotTaken.IN_DATA if zones.hold(finding.about, finding.until) else None
 
 
 def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
@@ -285,8 +312,9 @@ def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
     return out
 
 
-def _current(placed: Sequence[_Placed], now: float) -> list[VaryingValue]:
-    """The findings that are about the current time."""
+def current(placed: Sequence[PlacedFinding], now: float) -> list[VaryingValue]:
+    """The findings that are about the current time; of the others, those that are no readable date lack one beside
+    them."""
     if not placed:
         return []
     near = [each for each in placed if each.finding.read is None or each.finding.read.is_near(now)]

@@ -25,7 +25,7 @@ export function Experiment({ results, currency }) {
     <p class="hint">
       ${percent(results.cold_share, 0)} of the traffic (by ${results.by}) is held out since ${moment(results.since)}:
       ${" "}${METHODS[results.held_out]}. Model ${results.model ?? "–"}. In parentheses: ${percent(level, 0)} confidence intervals.
-      ${saved && html`${" "}Saved so far: ${bounds(saved, signed(gpu))}${results.saved_cost && ` · ${bounds(results.saved_cost, (value) => signed((one) => money(one, currency))(value))}`}.`}
+      ${saved && html`${" "}Saved so far: ${bounds(saved, signed(gpu))}${results.saved_cost && html` · ${bounds(results.saved_cost, signed((value) => money(value, currency)))}`}.`}
     </p>
     <div class="scroll" tabindex="0" role="region" aria-label="Table of both groups">
       <table>

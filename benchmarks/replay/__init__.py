@@ -1,0 +1,1 @@
+"""A workload trace over sockets, beside its simulation."""

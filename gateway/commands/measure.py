@@ -1,0 +1,213 @@
+"""``prefix-gateway measure URL…``: what warm prefixes, the gateway, a rule or another model bring, with intervals."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gateway.commands.measure_arguments import add_measure_arguments, check_together
+from gateway.commands.measure_report import as_json, as_markdown, as_text
+from gateway.evaluation.bad_input import BadInput
+from gateway.evaluation.measurement.measure_plan import MeasuredVariant, Pass, pairs, rule_pass, trace_passes
+from gateway.evaluation.measurement.measure_result import MeasureResult, measure_result
+from gateway.evaluation.measurement.measure_run import BodyOptions, MeasuredRequest, MeasureRun, SendingLoad
+from gateway.evaluation.measurement.measure_target import (
+    base_url,
+    check_warm_up,
+    chosen_model,
+    read_key,
+    served_models,
+)
+from gateway.evaluation.measurement.measured_prompts import (
+    BuiltInPrompts,
+    FilePrompts,
+    PromptBody,
+    PromptSource,
+    TracePrompts,
+)
+from gateway.evaluation.measurement.stream_timing import StreamTimer
+
+_DONE, _SOME_FAILED, _BAD_USAGE = 0, 1, 2
+_CONNECT_SECONDS = 10.0
+_RULES_OFF = (b"x-gateway-canonical", b"off")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments and its help text."""
+    add_measure_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command. Returns the exit code."""
+    try:
+        check_together(args)
+        key = read_key(args.key_file)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            result, settings = runner.run(_measured(args, key))
+    except BadInput as problem:
+        print(f"prefix-gateway measure: {problem}", file=sys.stderr)
+        return _BAD_USAGE
+    if args.json:
+        text = json.dumps(as_json(result, settings)) + "\n"
+    else:
+        text = (as_markdown if args.markdown else as_text)(result, settings)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _SOME_FAILED if result.failed else _DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    """The prompts, how they are sent, and how that is called."""
+
+    source: PromptSource
+    name: str
+    times: Sequence[float] | None = None
+
+
+async def _measured(args: argparse.Namespace, key: str) -> tuple[MeasureResult, Mapping[str, Any]]:
+    prompts = _prompts(args)
+    timer = StreamTimer(_CONNECT_SECONDS, args.timeout, key)
+    try:
+        variants = await _variants(args, timer, key)
+        load = SendingLoad(args.concurrency or 1, args.rate, args.speed or 1.0, args.seconds, args.seed)
+        passes = _passes(args, prompts, len(variants))
+        options = BodyOptions(_output_tokens(args), plain=args.plain, salt=args.unique == "salt")
+        with _progress(sum(len(each.requests) for each in passes)) as advance:
+            job = MeasureRun(timer, variants, prompts.source, options=options, load=load, on_progress=advance)
+            await _warm_up(args, job, variants, prompts.source, with_key=bool(key))
+            record = await job.run(passes)
+    finally:
+        timer.close()
+    result = measure_result(
+        variants,
+        record,
+        gpus=args.gpus,
+        prefill_rate=args.prefill_rate,
+        is_paired=args.trace is None and not args.canonical,
+    )
+    return result, _settings(args, prompts)
+
+
+def _prompts(args: argparse.Namespace) -> _Prompts:
+    if args.prompts is not None:
+        bodies = FilePrompts(args.prompts, args.requests, needs_text=args.unique == "beginning")
+        return _Prompts(bodies, f"from {args.prompts} ({len(bodies)} different)")
+    if args.trace is not None:
+        trace = TracePrompts(args.trace, args.requests)
+        return _Prompts(trace, f"from {args.trace} (its first {len(trace)})", trace.times if args.speed else None)
+    clock = time() if args.canonical else None
+    built_in = BuiltInPrompts(args.prompt_tokens, args.requests, args.seed, clock)
+    return _Prompts(built_in, f"built in (about {args.prompt_tokens:,} tokens)")
+
+
+def _passes(args: argparse.Namespace, prompts: _Prompts, variants: int) -> list[Pass]:
+    nonce = secrets.token_hex(8)
+    if args.canonical:
+        return rule_pass(args.requests, variants, args.seed, nonce)
+    if args.trace is not None:
+        return trace_passes(len(prompts.source), variants, args.seed, nonce, prompts.times)
+    return pairs(args.requests, variants, args.seed, nonce)
+
+
+def _output_tokens(args: argparse.Namespace) -> int | None:
+    if args.output_tokens is not None or args.prompts is not None or args.trace is not None:
+        return args.output_tokens  # type: ignore[no-any-return]
+    return 16
+
+
+async def _variants(args: argparse.Namespace, timer: StreamTimer, key: str) -> list[MeasuredVariant]:
+    places = [_named(text) for text in args.urls]
+    wanted = args.models or [args.model]
+    several = len(places) > 1
+    found: list[MeasuredVariant] = []
+    for name, url in places:
+        served = await served_models(timer, url, key)
+        for model in wanted:
+            chosen = chosen_model(url, served, model)
+            found.append(MeasuredVariant(chosen if args.models else name if several else "", url, chosen))
+    if args.canonical:
+        (one,) = found
+        return [
+            MeasuredVariant("rules off", one.url, one.model, (_RULES_OFF,)),
+            MeasuredVariant("rules on", one.url, one.model),
+        ]
+    if len({variant.name for variant in found}) < len(found):
+        raise BadInput("two of the URLs have the same name: name each, as in gateway=http://127.0.0.1:8080")
+    return found
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Name and URL of an argument: ``NAME=URL``, or a URL, whose host and port are its name."""
+    name, separator, url = text.partition("=")
+    if not separator or "/" in name:
+        url = base_url(text)
+        return urlsplit(url).netloc + urlsplit(url).path, url
+    return name, base_url(url)
+
+
+async def _warm_up(
+    args: argparse.Namespace,
+    job: MeasureRun,
+    variants: Sequence[MeasuredVariant],
+    source: PromptSource,
+    *,
+    with_key: bool,
+) -> None:
+    """Requests that are not measured: connections are made, and the first one shows how long words are in tokens."""
+    for number in range(args.warm_up):
+        for index, variant in enumerate(variants):
+            timing = await job.warm_up(index, number, secrets.token_hex(8))
+            if timing.error:
+                check_warm_up(variant.url, timing.status, timing.error, with_key=with_key, is_plain=args.plain)
+            elif not number and not index and timing.usage and isinstance(source, BuiltInPrompts | TracePrompts):
+                source.tokens_per_word = max(0.1, timing.usage.prompt_tokens / _words(source.body(number)))
+
+
+def _words(body: PromptBody) -> int:
+    return sum(len(message["content"].split()) for message in body.fields["messages"])
+
+
+def _settings(args: argparse.Namespace, prompts: _Prompts) -> dict[str, Any]:
+    if args.rate is not None:
+        load = f"{args.rate:g} a second (open loop)"
+    elif args.speed is not None:
+        load = f"at the trace's times{'' if args.speed == 1 else f', {args.speed:g} times as fast'} (open loop)"
+    else:
+        load = f"{args.concurrency or 1} at a time (closed loop)"
+    named = ("requests", "warm_up", "seed", "output_tokens", "unique", "plain", "timeout", "seconds", "gpus")
+    return {"load": load, "prompts": prompts.name, **{name: getattr(args, name) for name in named}}
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[MeasuredRequest], None]]:
+    """A progress bar on standard error, if that is a terminal. Yields what is to be called after each request."""
+    console = Console(stderr=True)
+    shown = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *shown, TextColumn("{task.fields[failed]}"), console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("", total=total, failed="")
+        failed = 0
+
+        def advance(measured: MeasuredRequest) -> None:
+            nonlocal failed
+            failed += bool(measured.timing.error)
+            progress.update(task, advance=1, failed=f"{failed:,} failed" if failed else "")
+
+        yield advance

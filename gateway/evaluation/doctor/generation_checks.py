@@ -1,0 +1,182 @@
+"""Checks that need generation requests: usage details, reuse, salts, the prompt's length.
+
+Three requests to each replica, one after the other, each with a prompt of a few blocks and one token of output. The
+prompt begins with a random word, so that nothing of it is cached before and it evicts no more than a few blocks.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.core.engine_facts import EngineKind
+from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.request import Endpoint
+from gateway.engines import parse_usage
+from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
+from gateway.evaluation.doctor.engine_checks import usage_details_off
+from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe
+from gateway.evaluation.doctor.token_checks import TokenProbe, local_tokens
+from gateway.http_client import TransportError
+from gateway.tokenize.local import LocalEncoder
+
+_UNKNOWN_BLOCK = 16
+_MOST_WORDS = 6000
+"""Longest prompt in words, each at least a token; hybrid models have blocks of up to some thousand tokens."""
+
+_SALTS = ("doctor-one", "doctor-one", "doctor-two")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOutcome:
+    """What the requests of one replica showed.
+
+    Attributes:
+        findings: The mistakes.
+        unchecked: Why something could not be checked; empty if all was.
+    """
+
+    findings: Sequence[DoctorFinding] = ()
+    unchecked: str = ""
+
+
+async def generation_outcome(
+    access: EngineAccess, probe: EngineProbe, encoder: LocalEncoder | None, *, isolated: bool, timeout_seconds: float
+) -> GenerationOutcome:
+    """Send the requests to one replica, and judge its answers.
+
+    Args:
+        access: The replica.
+        probe: What it says of itself; it was reached.
+        encoder: The gateway's tokenizer; None if there is none in this process.
+        isolated: Whether the gateway keeps tenants apart by salts.
+        timeout_seconds: Limit of each request.
+    """
+    replica = probe.replica
+    words = 2 * (probe.facts.block_size or _UNKNOWN_BLOCK) + 16
+    if words > min(_MOST_WORDS, (probe.context_limit or _MOST_WORDS) // 4):
+        return GenerationOutcome(
+            unchecked=f"{replica.where}: salts and reuse, because two blocks of {probe.facts.block_size} "
+            "tokens are too long for a probe"
+        )
+    # Words of one letter: about a token each, at most two.
+    fields = {
+        "messages": [{"role": "user", "content": f"{secrets.token_hex(8)} " + " ".join(["a b c d"] * (words // 4))}]
+    }
+    rank = 0 if len(probe.facts.ranks) > 1 else None
+    usages = []
+    for number, salt in enumerate(_SALTS):
+        request = {"model": replica.model.id, "max_tokens": 1, "temperature": 0, "cache_salt": salt, **fields}
+        try:
+            status, answer = await access.post(str(Endpoint.CHAT), request, timeout_seconds=timeout_seconds, rank=rank)
+            if status in (400, 422) and not number:
+                return await _refused(access, probe, request, status, timeout_seconds, isolated=isolated)
+        except TransportError as failure:
+            return GenerationOutcome([_fails(probe, str(failure))])
+        if status != 200:
+            return GenerationOutcome([_fails(probe, f"status {status}")])
+        usages.append(parse_usage(answer.get("usage")) if isinstance(answer, dict) else None)
+    if any(usage is None for usage in usages):
+        return GenerationOutcome([_fails(probe, "an answer without usage")])
+    cached = [None if usage is None else usage.cached_tokens for usage in usages]
+    findings = list(_judged(probe, cached, isolated=isolated))
+    prompt_tokens = usages[0].prompt_tokens if usages[0] is not None else 0
+    if encoder is not None and (other := _other_length(probe, encoder, fields, prompt_tokens)):
+        findings.append(other)
+    unchecked = ""
+    if not any(cached) and not any(each.name == "prefix-not-reused" for each in findings):
+        unchecked = f"{replica.where}: whether salts keep prefixes apart, because no answer reports cached tokens"
+    return GenerationOutcome(findings, unchecked)
+
+
+def _judged(probe: EngineProbe, cached: Sequence[int | None], *, isolated: bool) -> Sequence[DoctorFinding]:
+    """The findings of three answers: cold, the same again, the same with another salt."""
+    where, caching = probe.replica.where, probe.facts.prefix_caching
+    _, again, other_salt = cached
+    if other_salt:
+        return [
+            DoctorFinding(
+                "salt-ignored",
+                Severity.ERROR if isolated else Severity.WARNING,
+                where,
+                f"A prompt with another cache_salt reuses {other_salt} tokens: the engine ignores salts, so "
+                "tenants share "
+                "their cached prefixes, and one can measure what another has sent.",
+                "run a release of the engine that knows cache_salt; or, if all tenants may share, set "
+                "spaces.isolation: "
+                "none",
+            )
+        ]
+    # SGLang leaves a count of zero out, which is no evidence; vLLM with the flag reports it.
+    silent = all(each is None for each in cached)
+    known = probe.server is not None and probe.server.usage_details is not None
+    if silent and not known and (caching is not False or probe.facts.kind is EngineKind.VLLM):
+        return [usage_details_off(probe)]
+    reports = not silent or (probe.server is not None and probe.server.usage_details is True)
+    if caching and reports and not again and (again is not None or probe.facts.kind is EngineKind.SGLANG):
+        return [
+            DoctorFinding(
+                "prefix-not-reused",
+                Severity.ERROR,
+                where,
+                "The same prompt sent twice is computed twice, although prefix caching is on.",
+                "look into the engine's log for why prefix caching is not in effect for this model",
+            )
+        ]
+    return []
+
+
+def _other_length(
+    probe: EngineProbe, encoder: LocalEncoder, fields: Mapping[str, Any], prompt_tokens: int
+) -> DoctorFinding | None:
+    """The prompt has another length at the engine: for engines that do not tell the tokens of a conversation."""
+    own = local_tokens(encoder, TokenProbe("", Endpoint.CHAT, fields))
+    if own is None or len(own) // TOKEN_BYTES == prompt_tokens:
+        return None
+    replica = probe.replica
+    return DoctorFinding(
+        "prompt-length-differs",
+        Severity.ERROR,
+        replica.where,
+        f"A prompt has {len(own) // TOKEN_BYTES} tokens here and {prompt_tokens} at the engine: tokenizer or chat "
+        "template are not the engine's, so predictions are wrong.",
+        f"set {replica.model_path}.tokenizer and chat_template to what the engine was started with",
+    )
+
+
+async def _refused(
+    access: EngineAccess,
+    probe: EngineProbe,
+    request: dict[str, Any],
+    status: int,
+    timeout_seconds: float,
+    *,
+    isolated: bool,
+) -> GenerationOutcome:
+    """A refused request: because of its salt if it is answered without one."""
+    plain = {name: value for name, value in request.items() if name != "cache_salt"}
+    try:
+        without, _ = await access.post(str(Endpoint.CHAT), plain, timeout_seconds=timeout_seconds)
+    except TransportError as failure:
+        return GenerationOutcome([_fails(probe, str(failure))])
+    if without != 200:
+        return GenerationOutcome([_fails(probe, f"status {without}")])
+    refused = DoctorFinding(
+        "salt-refused",
+        Severity.ERROR,
+        probe.replica.where,
+        f"The engine answers {status} to requests with a cache_salt"
+        + (", as every request of an isolated tenant has one." if isolated else "."),
+        "run a release of the engine that knows cache_salt; or, if all tenants may share, set spaces.isolation: none",
+    )
+    return GenerationOutcome([refused] if isolated else [])
+
+
+def _fails(probe: EngineProbe, problem: str) -> DoctorFinding:
+    return DoctorFinding(
+        "generation-fails",
+        Severity.ERROR,
+        probe.replica.where,
+        f"A chat request of one token fails: {problem}.",
+        "look into the engine's log; a model without a chat template needs --chat-template",
+    )

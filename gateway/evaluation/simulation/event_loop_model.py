@@ -1,0 +1,206 @@
+"""The discrete-event loop: arrivals and the replicas' steps, in the order of their times."""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+
+from gateway.config.routing_settings import PlacementSettings, QueueSettings
+from gateway.core.ids import Target
+from gateway.evaluation.simulation.cache_model import BlockHolders, PrefixCacheModel
+from gateway.evaluation.simulation.queue_model import SimulatedPlacement, SimulatedQueue
+from gateway.evaluation.simulation.replica_model import ReplicaModel, SimulatedCall, Step
+from gateway.evaluation.simulation.simulated_policies import (
+    IDEAL,
+    SHARED,
+    GatewayPolicy,
+    ReplicaLoad,
+    make_policy,
+)
+from gateway.evaluation.simulation.simulation_result import SimulationResult, quantiles
+from gateway.evaluation.simulation.simulation_workload import FleetShape, Workload, WorkloadRequest
+
+_PROGRESS_EVERY = 256
+
+
+def simulate(
+    workload: Workload,
+    fleet: FleetShape,
+    policy: str,
+    *,
+    settings: PlacementSettings | None = None,
+    queue: QueueSettings | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> SimulationResult:
+    """Simulate one policy.
+
+    Args:
+        workload: The requests.
+        fleet: The replicas.
+        policy: Of ``POLICIES`` or ``LIMITS``.
+        settings: Weights of the gateway's policies; None for their defaults.
+        queue: Limits of the gateway's queue, for its own policies; None: every request is sent at once.
+        on_progress: Called now and then with the number of requests that arrived since the last call.
+
+    Raises:
+        ValueError: No such policy.
+    """
+    return _Simulation(workload, fleet, policy, settings or PlacementSettings(), queue).run(on_progress)
+
+
+class _Simulation:
+    """One run; see ``simulate``."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        fleet: FleetShape,
+        policy: str,
+        settings: PlacementSettings,
+        queue: QueueSettings | None,
+    ) -> None:
+        self._workload = workload
+        self._fleet = fleet
+        self._name = policy
+        self._heap: list[tuple[float, Step, int, int, SimulatedCall]] = []
+        self._numbers = count()
+        self._holders = BlockHolders()
+        lanes = fleet.replicas if policy in SHARED else 1
+        replicas = fleet.replicas // lanes
+        size = None if policy == IDEAL else fleet.blocks * lanes
+        # Blocks of the calls that wait at each replica, with the number of such calls.
+        self._queued: list[dict[int, int]] = [{} for _ in range(replicas)]
+        caches = [PrefixCacheModel(size, self._holders, number, queued) for number, queued in enumerate(self._queued)]
+        self._replicas = [
+            ReplicaModel(
+                cache,
+                block_size=workload.block_size,
+                prefill_rate=fleet.prefill_rate,
+                decode_seconds=fleet.decode_seconds,
+                slots=fleet.slots * lanes,
+                lanes=lanes,
+                at=partial(self._at, number),
+            )
+            for number, cache in enumerate(caches)
+        ]
+        self._loads = [ReplicaLoad() for _ in self._replicas]
+        self._policy = make_policy(policy, fleet, settings)
+        self._queue: SimulatedQueue | None = None
+        if queue is not None and isinstance(self._policy, GatewayPolicy):
+            self._queue = SimulatedQueue(
+                queue,
+                self._policy.targets,
+                place=self._place,
+                queue_seconds=partial(self._policy.queue_seconds, self._loads),
+                send=self._send,
+            )
+        self._ttft: list[float] = []
+        self._latest = 0.0
+        self._refused = self._blocks = self._hit_blocks = self._prompt_tokens = 0
+
+    def run(self, on_progress: Callable[[int], None] | None) -> SimulationResult:
+        """Run it to the last answer."""
+        for number, request in enumerate(self._workload.requests):
+            if on_progress is not None and number % _PROGRESS_EVERY == 0:
+                on_progress(_PROGRESS_EVERY)
+            self._advance(request.at)
+            self._arrive(request)
+        self._advance(math.inf)
+        return self._result()
+
+    def _advance(self, until: float) -> None:
+        """Take all steps up to a time."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            now, step, _, number, call = heapq.heappop(heap)
+            load = self._loads[number]
+            if step is Step.FIRST_TOKEN:
+                load.prefill_tokens -= call.prefill_tokens
+            elif step is Step.END:
+                load.requests -= 1
+                self._policy.answered(number, call, now)
+            self._scheduled(number, self._replicas[number].on_step(step, call, now))
+            if self._queue is not None and step is not Step.BLOCK:
+                self._queue.on_capacity(now)
+
+    def _arrive(self, request: WorkloadRequest) -> None:
+        if not self._replicas[0].fits(request):
+            self._refused += 1
+        elif self._queue is not None:
+            self._queue.arrive(request, request.at)
+        else:
+            self._send(request, self._place(request, {}), request.at)
+
+    def _place(self, request: WorkloadRequest, ahead: Mapping[Target, int]) -> SimulatedPlacement:
+        size = self._workload.block_size
+        held = [depth * size for depth in self._depths(request)]
+        number = self._policy.choose(request, held, self._loads, ahead)
+        return SimulatedPlacement(number, held[number])
+
+    def _send(self, request: WorkloadRequest, placement: SimulatedPlacement, now: float) -> None:
+        number = placement.number
+        load = self._loads[number]
+        call = SimulatedCall(request, now)
+        call.prefill_tokens = request.prompt_tokens - placement.held_tokens
+        call.prefill_ahead = load.prefill_tokens
+        load.requests += 1
+        load.prefill_tokens += call.prefill_tokens
+        self._count_queued(number, call, 1)
+        self._scheduled(number, self._replicas[number].send(call, now))
+
+    def _scheduled(self, number: int, calls: Sequence[SimulatedCall]) -> None:
+        """Record calls that are scheduled: their first token's time is known now."""
+        for call in calls:
+            request = call.request
+            self._count_queued(number, call, -1)
+            self._ttft.append(call.first_at - request.at)
+            self._latest = max(self._latest, call.first_at)
+            self._blocks += -(-request.prompt_tokens // self._workload.block_size)
+            self._hit_blocks += call.hits
+            self._prompt_tokens += request.prompt_tokens
+
+    def _depths(self, request: WorkloadRequest) -> list[int]:
+        """Blocks that each replica holds from the beginning of the prompt, those of waiting calls included."""
+        limit = request.reusable
+        depths = self._holders.depths(request.full, limit, len(self._replicas))
+        for number, queued in enumerate(self._queued):
+            depth = depths[number]
+            if queued and depth < limit:
+                while depth < limit and request.full[depth] in queued:
+                    depth += 1
+                depths[number] = depth
+        return depths
+
+    def _count_queued(self, number: int, call: SimulatedCall, change: int) -> None:
+        queued = self._queued[number]
+        for block in call.request.full:
+            counted = queued.get(block, 0) + change
+            if counted > 0:
+                queued[block] = counted
+            else:
+                queued.pop(block, None)
+
+    def _at(self, number: int, moment: float, step: Step, call: SimulatedCall) -> None:
+        heapq.heappush(self._heap, (moment, step, next(self._numbers), number, call))
+
+    def _result(self) -> SimulationResult:
+        requests = self._workload.requests
+        first, last = (requests[0].at, requests[-1].at) if requests else (0.0, 0.0)
+        seconds = (self._latest - first) * self._fleet.replicas
+        busy = sum(replica.prefill_seconds for replica in self._replicas)
+        return SimulationResult(
+            policy=self._name,
+            fleet=self._fleet,
+            requests=len(self._ttft),
+            refused=self._refused,
+            rejected=self._queue.rejected if self._queue is not None else 0,
+            blocks=self._blocks,
+            hit_blocks=self._workload.seen_blocks if self._name == IDEAL else self._hit_blocks,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._hit_blocks * self._workload.block_size,
+            ttft_seconds=quantiles(self._ttft),
+            busy_share=busy / seconds if seconds > 0 else 0.0,
+            largest_share=max(replica.calls for replica in self._replicas) / max(len(self._ttft), 1),
+            backlog_seconds=max(self._latest - last, 0.0),
+        )

@@ -1,0 +1,55 @@
+"""The simulation against a real gateway in front of simulated engines, over sockets: ``benchmarks/replay``."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.replay.token_prompts import TokenPrompts
+from gateway.evaluation.workload_trace import TraceRequest, trace_lines
+
+SIZE = 64
+
+
+def conversations(count: int, seed: int) -> list[TraceRequest]:
+    """Conversations behind one of three system prompts, whose turns come some seconds apart."""
+    chance = random.Random(seed)
+    requests, ids = [], iter(range(100, 10**9))
+    for _ in range(count):
+        at = chance.uniform(0, 120)
+        blocks = [chance.randrange(3)]
+        for _ in range(chance.randint(1, 6)):
+            blocks = [*blocks, *(next(ids) for _ in range(chance.randint(1, 12)))]
+            # The last block is not full: the next turn continues behind the one before it.
+            tokens = (len(blocks) - 1) * SIZE + chance.randint(1, SIZE - 1)
+            requests.append(TraceRequest(at, tokens, chance.randint(1, 300), blocks))
+            blocks = blocks[:-1]
+            at += chance.uniform(2, 20)
+    return sorted(requests, key=lambda request: request.at)
+
+
+def test_equal_ids_are_equal_tokens() -> None:
+    prompts = TokenPrompts("demo", 16)
+    one = prompts.body(TraceRequest(0, 40, 3, [7, 8, 9]))
+    other = prompts.body(TraceRequest(0, 48, 3, [7, 8, 10]))
+    ids = [json.loads(body)["prompt"] for body in (one, other)]
+    assert [len(each) for each in ids] == [40, 48]
+    assert ids[0][:32] == ids[1][:32] == prompts.ids(7) + prompts.ids(8)
+    assert ids[0][32:] == prompts.ids(9)[:8] != ids[1][32:40]
+
+
+@pytest.mark.slow
+def test_the_hit_share_over_sockets_is_that_of_the_simulation(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_bytes(b"".join(trace_lines(conversations(120, seed=1), SIZE)))
+    command = [sys.executable, "-m", "benchmarks.replay", str(file), "--policy", "expected_ttft,round_robin"]
+    command += ["--replicas", "3", "--blocks", "150", "--prefill-rate", "1000", "--compress", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shares = [float(share) for share in re.findall(r"simulated +([\d.]+) %", done.stdout)]
+    # The caches matter: too small for all, and the policies differ.
+    assert shares[0] > shares[1] + 5
