@@ -63,6 +63,7 @@ class Reason(StrEnum):
     USER_DATA = "user_data"
     WHITESPACE = "whitespace"
     ROLE_ORDER = "role_order"
+    DOCUMENTS_REORDERED = "documents_reordered"
     TOOLS_CHANGED = "tools_changed"
     TOOLS_REORDERED = "tools_reordered"
     SYSTEM_CHANGED = "system_changed"
@@ -297,6 +298,15 @@ REASONS: Mapping[Reason, ReasonText] = {
         _A,
         (RuleName.ROLE_ORDER,),
         subject="The changing order of messages",
+    ),
+    Reason.DOCUMENTS_REORDERED: ReasonText(
+        Rung.REUSABLE,
+        "Documents in another order",
+        "The same blocks of text, such as retrieved documents or examples, come in another order.",
+        "Sort them by something that stays, such as their ids, and number them after sorting; a ranking by relevance "
+        "changes with every question.",
+        _A,
+        subject="The changing order of documents",
     ),
     Reason.TOOLS_CHANGED: ReasonText(
         Rung.REUSABLE,

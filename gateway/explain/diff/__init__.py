@@ -7,7 +7,8 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
 
 * ``template_changed``: ``arguments``.
 * ``tools_changed``: ``added``, ``removed``, ``changed``. ``tools_reordered``: ``tool_order``, ``key_order``.
-* ``role_order``: ``message_order``.
+* ``role_order``: ``message_order``. ``documents_reordered``: ``blocks`` (of one text), ``messages`` (examples, or a
+  document each).
 * ``system_changed``: ``message_added``, ``message_removed``, ``client_format`` (another client family with entirely
   different leading messages), ``role``, ``content_form``, ``json_key_order``, ``attachments``, ``edited``.
 * ``history_trimmed``: ``trimmed``, ``summarized`` (a summary replaces the cut messages).

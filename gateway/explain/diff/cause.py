@@ -14,6 +14,7 @@ from gateway.canon.recognizer.value_kind import ValueKind
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.slot import Slot, common_length, line_and_column, sameness, slot_at, window_at
+from gateway.explain.diff.text_blocks import reordered
 from gateway.explain.masked_text import masked
 
 _LEVELS = 4
@@ -110,6 +111,8 @@ def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = 
         return DiffCause(Reason.WHITESPACE, data if data == "json_spacing" else same, "", at, slot)
     if data:
         return DiffCause(None, data, "", at, slot)
+    if reordered(before, after, at, may_ask=not is_template or own_words):
+        return DiffCause(Reason.DOCUMENTS_REORDERED, "blocks", "", at, slot)
     one, other = before[slot.start : slot.before_end], after[slot.start : slot.after_end]
     if one != other and (same := sameness(one, other, at - slot.start)):
         # In the slot alone, blanks between two words look like trailing blanks.
@@ -195,6 +198,7 @@ _PHRASES = {
     "unicode_form": "another Unicode form of the same characters",
     "json_spacing": "the same JSON with other blanks",
     "json_key_order": "the same JSON with its keys in another order",
+    "blocks": "the same blocks of text in another order",
     "words": "a user's own words",
     "conversation": "another conversation",
     "tool_calls_redumped": "the same arguments, written differently",

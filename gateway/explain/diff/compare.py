@@ -216,6 +216,8 @@ def documents_difference(given: PromptPair) -> Difference | None:
     if before == after:
         return None
     cause = text_cause(before, after, is_template=False)
+    if cause.reason is Reason.DOCUMENTS_REORDERED:
+        return text_difference(cause, cause.reason, before, after, path="documents", between=given.between)
     return text_difference(
         cause, Reason.USER_DATA, before, after, path="documents", detail="documents", between=given.between
     )

@@ -123,16 +123,32 @@ def _same_but_for_role(given: PromptPair, index: int) -> Difference | None:
 
 def _other_order(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference | None:
     """The same messages in another order, or a leading message moved behind others."""
-    if not (_is_permuted(one, other, index) or _is_moved(given, index) or _is_moved(given, index, backwards=True)):
+    count = _permuted(one, other, index)
+    if not (count or _is_moved(given, index) or _is_moved(given, index, backwards=True)):
         return None
     said = f"from messages[{index}] on, the same messages come in another order{given.between}"
+    if count and _are_documents(given, index, count):
+        return _at(given, index, (Reason.DOCUMENTS_REORDERED, "messages"), said)
     return _at(given, index, (Reason.ROLE_ORDER, "message_order"), said)
 
 
-def _is_permuted(one: list[int], other: list[int], index: int) -> bool:
-    """Whether a run of messages from an index on is a permutation of the other's."""
+def _are_documents(given: PromptPair, index: int, count: int) -> bool:
+    """Whether permuted messages are examples, or a document each: all roles stay in their places, and so do the
+    first instruction and the question."""
+    before, after = given.before.messages[index : index + count], given.after.messages[index : index + count]
+    roles = [message.role for message in before]
+    if roles != [message.role for message in after]:
+        return False
+    if "assistant" in roles:
+        return set(roles) <= {"user", "assistant"}
+    ends = index + count == min(len(given.before.messages), len(given.after.messages))
+    return (set(roles) == {"user"} and not ends) or (index > 0 and set(roles) <= LEADING_ROLES)
+
+
+def _permuted(one: list[int], other: list[int], index: int) -> int:
+    """Length of the run of messages from an index on that is a permutation of the other's; 0 for none."""
     balance: dict[int, int] = {}
-    for left, right in zip(one[index:], other[index:], strict=False):
+    for length, (left, right) in enumerate(zip(one[index:], other[index:], strict=False), start=1):
         for number, change in ((left, 1), (right, -1)):
             count = balance.get(number, 0) + change
             if count:
@@ -140,8 +156,8 @@ def _is_permuted(one: list[int], other: list[int], index: int) -> bool:
             else:
                 balance.pop(number, None)
         if not balance:
-            return True
-    return False
+            return length
+    return 0
 
 
 def _is_moved(given: PromptPair, index: int, *, backwards: bool = False) -> bool:

@@ -1,0 +1,147 @@
+"""Finds the same blocks of text in another order, such as retrieved documents that come shuffled.
+
+No separator has to be declared. A text is cut wherever any usual separator may stand: at line ends (so also at blank
+lines, headings and ``---``), tags, markers such as ``[3]``, and between the objects of a JSON list. A document is then
+one piece or several. Pieces that only come in another order are found by counting. Numbers of documents may stay where
+they are or move along.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+_CUT = re.compile(
+    r"\n"
+    r"|(?=</?[A-Za-z][\w.:-]{0,40}(?:\s[^<>\n]{0,400})?>)"
+    r"|(?<=>)(?=[^<\n])"
+    r"|(?<=\})\s*,\s*(?=\{)"
+    r"|(?<=\s)(?=\[\d{1,3}\]\s)"
+    r"|(?<=\s)(?=(?:Document|Doc|Source|Passage|Chunk|Snippet|Article|Excerpt|Result)\s#?\d{1,3}\s?[:.)\-])"
+)
+"""Where a piece may begin or end."""
+
+_NUMBERED = re.compile(
+    r"^(?P<front>[\s#*_>-]{0,8}"
+    r"(?:<[A-Za-z][\w.:-]{0,40}\s(?:index|number|no|nr|n|position|rank|id)=[\"']?"
+    r"|(?:[^\W\d_]{2,24}\s)?[\[(#]{0,2}))"
+    r"(?P<number>\d{1,3})"
+    r"(?=[\])\"'>]|[.:](?:\s|$)|\s?[-–—]\s|\s*$)"
+)
+"""A document's number in front of it: ``Document 3:``, ``[3]``, ``3.``, ``<doc index="3">``."""
+
+_AROUND = " \t\r[],;*_-=#:.)>\"'"
+"""Characters at the ends of pieces that separate documents."""
+
+_LEAST_BYTES = 20
+"""A block of fewer bytes is a value, such as a name, and no text."""
+
+_LEAST_MOVED = 2
+
+_QUESTIONS = ("question:", "user:", "human:", "query:", "q:", "input:", "frage:", "task:", "answer:")
+"""Labels of a user's question, in lower case. What follows one is no document."""
+
+_SHORT_QUESTION = 120
+"""Characters up to which a last line without a question mark counts as a user's request."""
+
+_MOST_PIECES = 100_000
+
+
+class Reordered(NamedTuple):
+    """Blocks that come in another order.
+
+    Attributes:
+        pieces: Number of different blocks that have another place.
+    """
+
+    pieces: int
+
+
+class _TextPiece(NamedTuple):
+    """A piece of a text.
+
+    Attributes:
+        key: Its text without its number and what separates it.
+        number: Its number; empty for none.
+    """
+
+    key: str
+    number: str
+
+
+def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered | None:
+    """The blocks that come in another order from the first difference on; None if the difference is another one.
+
+    From the line of the first difference on, both texts have to consist of the same pieces, up to the question. Linear
+    in the length of the texts.
+
+    Args:
+        before: The first text.
+        after: The second, not equal to the first.
+        at: Their first differing character.
+        may_ask: Whether a user's question may stand behind the blocks, without a label in front of it.
+    """
+    one, other = _pieces(before, _line_start(before, at)), _pieces(after, _line_start(after, at))
+    left, right = next(one, None), next(other, None)
+    if left is None or right is None or not (_occurs(left, after, at) and _occurs(right, before, at)):
+        # Most differences end here, after two searches.
+        return None
+    lefts, rights = [left, *_limited(one)], [right, *_limited(other)]
+    if may_ask and _is_question(lefts[-1], rights) and _is_question(rights[-1], lefts):
+        del lefts[-1], rights[-1]
+    if len(lefts) != len(rights) or Counter(piece.key for piece in lefts) != Counter(piece.key for piece in rights):
+        return None
+    if Counter(piece.number for piece in lefts) != Counter(piece.number for piece in rights):
+        return None
+    moved = {
+        key for one, other in zip(lefts, rights, strict=True) if one.key != other.key for key in (one.key, other.key)
+    }
+    blocks = sum(len(key.encode("utf-8", "replace")) >= _LEAST_BYTES for key in moved)
+    return Reordered(blocks) if blocks >= _LEAST_MOVED else None
+
+
+def _limited(pieces: "Iterator[_TextPiece]") -> "Iterator[_TextPiece]":
+    """The pieces in front of the question, if it has a label."""
+    for piece in islice(pieces, _MOST_PIECES):
+        if piece.key.lower().startswith(_QUESTIONS):
+            return
+        yield piece
+
+
+def _is_question(piece: "_TextPiece", others: "list[_TextPiece]") -> bool:
+    """Whether the last piece may be a question: the other text has it nowhere."""
+    if piece.number or piece.key.startswith("<") or any(piece.key == other.key for other in others):
+        return False
+    return len(piece.key) <= _SHORT_QUESTION or piece.key.endswith(("?", "？"))
+
+
+def _occurs(piece: "_TextPiece", text: str, at: int) -> bool:
+    """Whether a piece also stands in the other text, from the line of the first difference on."""
+    return piece.key in text[_line_start(text, at) :]
+
+
+def _line_start(text: str, at: int) -> int:
+    """Beginning of the line of a character."""
+    return text.rfind("\n", 0, at) + 1
+
+
+def _pieces(text: str, start: int) -> Iterator[_TextPiece]:
+    """The pieces from a position on that are more than a separator."""
+    begin = start
+    for cut in _CUT.finditer(text, start):
+        if cut.start() >= begin and (piece := _piece(text[begin : cut.start()])) is not None:
+            yield piece
+        begin = cut.end()
+    if (piece := _piece(text[begin:])) is not None:
+        yield piece
+
+
+def _piece(text: str) -> _TextPiece | None:
+    found = _NUMBERED.match(text)
+    number = ""
+    if found is not None:
+        number = found["number"]
+        text = text[found.end("number") :]
+    key = text.strip().strip(_AROUND)
+    return _TextPiece(key, number) if key or number else None
