@@ -18,9 +18,7 @@ from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.explanation import MEASUREMENT, CacheEvent, CacheHistory
 from gateway.explain.worker import ExplainClient
-from gateway.explain.worker.explain_messages import SkippedTotals
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
-from gateway.explain.worker.send_buffer import SkippedSums
 
 
 async def test_every_missed_token_is_counted_and_answers_include_all_earlier_requests(tmp_path):
