@@ -22,11 +22,12 @@ from gateway.stats.prices import TokenPrices
 def space_rules(settings: Settings) -> SpaceRules:
     """Isolation and lifetime of prefix spaces."""
     spaces = settings.spaces
+    idle_ttl_seconds, max_age_seconds = spaces.lifetimes(isolated=settings.isolation != "none")
     return SpaceRules(
         isolation=settings.isolation,
         secret=spaces.secret.get_secret_value().encode() if spaces.secret else b"",
-        idle_ttl_seconds=spaces.idle_ttl_seconds,
-        max_age_seconds=spaces.max_age_seconds,
+        idle_ttl_seconds=idle_ttl_seconds,
+        max_age_seconds=max_age_seconds,
         max_spaces=spaces.max_spaces,
     )
 

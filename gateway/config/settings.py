@@ -270,11 +270,23 @@ class Settings(BaseModel):
                 "required, because what is kept in Redis is encrypted with it (make one with `openssl rand -hex 32`,"
                 " the same for all gateways)",
             )
+        if self.isolation == "none":
+            yield from self._lifetimes_without_spaces()
         if self.experiment.cold_share and not self.explain.enabled:
             yield (
                 ("experiment", "cold_share"),
                 "needs explain.enabled: true, because the process that explains compares the groups",
             )
+
+    def _lifetimes_without_spaces(self) -> Iterator[Mistake]:
+        for number, tenant in enumerate(self.tenants):
+            for name in ("idle_ttl_seconds", "max_age_seconds"):
+                if getattr(tenant, name) is not None:
+                    yield (
+                        ("tenants", number, name),
+                        "a tenant has no spaces of its own, because spaces.isolation is none: all tenants would lose"
+                        f" their prefixes with it (set spaces.{name} for all, or spaces.isolation: tenant)",
+                    )
 
     def _regions(self) -> set[str] | None:
         """Where replicas are; None if that is only known when they are found."""

@@ -102,6 +102,11 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("canon: {patterns: [{name: a, regex: 'x*'}]}", "canon.patterns[0].regex: it matches the empty text"),
         ("canon: {patterns: [{name: A, regex: x}]}", "canon.patterns[0].name: expected up to 40 lower-case letters"),
         ("canon: {dynamic-suffix: apply}", "canon.dynamic-suffix: unknown key (did you mean dynamic_suffix?)"),
+        # a tenant's own time where all share one space
+        (
+            f"tenants: [{{id: a, keys: ['sha256:{'0' * 64}'], idle_ttl_seconds: 60}}]\nspaces: {{isolation: none}}",
+            "tenants[0].idle_ttl_seconds: a tenant has no spaces of its own, because spaces.isolation is none",
+        ),
         # shared state
         ("state: redis+sentinel://h:1", "state: behind the sentinels comes the master's name"),
         # addresses and ports
