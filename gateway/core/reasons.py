@@ -400,7 +400,8 @@ REASONS: Mapping[Reason, ReasonText] = {
     Reason.NEW_CONTENT: ReasonText(
         Rung.PROMPT,
         "New content",
-        "Tokens that no earlier request had: the newest message, a new document.",
+        "Tokens that no earlier request had, such as the newest message or a new document; and what the gateway moves "
+        "behind the newest message.",
         "Nothing: this is the work that has to be done.",
         _N,
     ),

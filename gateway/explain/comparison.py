@@ -8,6 +8,7 @@ import msgspec
 from gateway.core.explanation import Difference, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
+from gateway.explain.context_blocks import BlockPlace, block_place, own_share
 from gateway.explain.diff import find_difference
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
@@ -27,6 +28,8 @@ class Compared(NamedTuple):
         found: The reference.
         equal: Length of the common prefix.
         behind: Later tokens, beyond all that was computed before, that also occur in the reference.
+        rounded: The same, where every whole block was computed before, by a request that shares more than the
+            reference: they have no cause but rounding.
         difference: Why the prefix ends there; None if unknown, if there is no difference, or if ``behind`` is 0.
         tokens: Token ids of both around the first differing token; None if they cannot be compared.
     """
@@ -36,6 +39,7 @@ class Compared(NamedTuple):
     behind: int
     difference: Difference | None
     tokens: TokenWindows | None = None
+    rounded: int = 0
 
 
 def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> Compared | None:
@@ -55,13 +59,21 @@ def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | No
     if len(record.parts) == 1:
         start = max(equal, known)
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
-        lost_reply = _lost_reply(reference, start, len(kept.ids) // TOKEN_BYTES)
+        own = len(kept.ids) // TOKEN_BYTES
+        if equal < known and own - known <= record.block_size:
+            return Compared(found, equal, 0, None, rounded=behind)
+        lost_reply = _lost_reply(reference, start, own)
     else:
         # With several prompts, the known tokens are no prefix but a count over all prompts.
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     if not behind and not lost_reply:
         return Compared(found, equal, 0, None)
     difference = _difference(record, found, kept, equal)
+    blocks = record.canonical.blocks
+    if difference is not None and block_place(reference.text, kept.text, blocks, difference) is BlockPlace.NEWEST:
+        behind = round(behind * own_share(reference.text, kept.text, blocks))
+        if not behind:
+            return Compared(found, equal, 0, None)
     if difference is not None and difference.reason is Reason.REPLY_RERENDERED:
         behind = max(behind, lost_reply)
     windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])

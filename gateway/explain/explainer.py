@@ -27,8 +27,16 @@ from gateway.explain.comparison import Compared, compare
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import PromptText
-from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References
+from gateway.explain.reference import (
+    NOTHING_KNOWN,
+    Families,
+    KeptRequest,
+    Known,
+    ReferenceMatch,
+    References,
+)
 from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
+from gateway.explain.seen.seen_prompts import changed
 
 _EXCLUDED = {
     "": Reason.LOAD_BALANCED,
@@ -93,14 +101,14 @@ class Explainer:
             return _counted(record)
         self._forget_texts(record.at)
         kept = _kept(record, self._bodies.text(record.endpoint, record.body) or _NO_TEXT)
-        found = self._references.find(kept, record.at)
-        if found is not None and found.reference.ids == kept.ids:
-            # A prompt that is sent again is held once.
-            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
         held = max((holder.held_tokens for holder in record.holders), default=0)
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
+        found = self._references.find(kept, record.at, _known(record, seen))
+        if found is not None and found.reference.ids == kept.ids:
+            # A prompt that is sent again is held once.
+            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
         explanation = _explained(record, kept, seen, found)
         if record.held_out is not HeldOut.SALTED:
             self._remember(record, kept)
@@ -148,6 +156,7 @@ def _explained(
     other = sum(part.blocks for part in seen) * size
     ladder = _begun(record, seen_tokens=round(here * scale))
     compared = compare(record, kept, found, max(other, round(ladder.at / scale)))
+    otherwise = Reason.RESET
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:
         # The reference was computed as well, even if its blocks were evicted from the table.
@@ -155,14 +164,16 @@ def _explained(
         if here == other and compared.found.reference.where == record.where:
             here = max(here, whole)
         other = max(other, whole)
+        otherwise = changed(compared.found.reference.where, record.where) or otherwise
     ladder.climb_by(round(here * scale), _ends([part.here for part in seen], size, scale, Reason.EVICTED))
-    elsewhere = _ends([part.anywhere for part in seen], size, scale, Reason.RESET, start)
+    elsewhere = _ends([part.anywhere for part in seen], size, scale, otherwise, start)
     ladder.climb_by(round(other * scale), elsewhere)
     behind = compared.behind if compared else 0
     if all(length < size for length in lengths):
         ladder.climb(ladder.prompt_tokens, Reason.TOO_SHORT)
     elif len(lengths) == 1:
-        ladder.climb(round(max(other, equal) * scale), Reason.BLOCK_BOUNDARY)
+        rounded = compared.rounded if compared else 0
+        ladder.climb(round((max(other, equal) + rounded) * scale), Reason.BLOCK_BOUNDARY)
     else:
         rounded = min(_ends_of_known(lengths, seen, size), behind)
         ladder.climb(ladder.at + round(rounded * scale), Reason.BLOCK_BOUNDARY)
@@ -224,6 +235,16 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     return sum(
         length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
     )
+
+
+def _known(record: RequestRecord, seen: Sequence[Seen]) -> Known:
+    """What was computed of a single prompt before, or is held; nothing for several prompts, which are no one prefix."""
+    if len(record.parts) > 1:
+        return NOTHING_KNOWN
+    size = record.block_size
+    own = len(record.parts[0]) // TOKEN_BYTES
+    reported = round((record.cached_tokens or 0) / _scale(record))
+    return Known(max(seen[0].blocks * size, reported), max(own - 1, 0) // size * size)
 
 
 def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:
