@@ -52,6 +52,7 @@ class RuleName(StrEnum):
     UNICODE = "unicode"
     WHITESPACE = "whitespace"
     PATTERN = "pattern"
+    DOCUMENT_ORDER = "document-order"
     ROLE_ORDER = "role-order"
     TOOL_ORDER = "tool-order"
     JSON_KEYS = "json-keys"

@@ -133,6 +133,46 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
             "canon.dynamic_suffix.slots[1].name: canon.dynamic_suffix.slots[0] has this name already",
         ),
         (
+            "canon: {document_order: {documents: [{name: a}]}}",
+            "canon.document_order.documents[0]: expected exactly one of `opening` with `closing`, `separator` with",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, opening: <d>, regex: x}]}}",
+            "canon.document_order.documents[0]: expected exactly one of `opening` with `closing`",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, opening: <d>}]}}",
+            "canon.document_order.documents[0]: `opening` and `closing` belong together",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, separator: '---'}]}}",
+            "canon.document_order.documents[0]: `separator` needs `after`, the text in front of the first document",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, before: y}]}}",
+            "canon.document_order.documents[0]: `after` and `before` only belong to `separator`",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, numbers: renumber}]}}",
+            "canon.document_order.documents[0]: `numbers: renumber` needs `number` and `citation`",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, id: 'a*'}]}}",
+            "canon.document_order.documents[0].id: matches the empty text",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, number: '^[0-9]+'}]}}",
+            "canon.document_order.documents[0].number: it has no group: put the number into parentheses",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: A, regex: x}]}}",
+            "canon.document_order.documents[0].name: expected up to 40 lower-case letters",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x}, {name: a, regex: y}]}}",
+            "canon.document_order.documents[1].name: canon.document_order.documents[0] has this name already",
+        ),
+        (
             "canon: {patterns: [{name: a, regex: '^A: '}, {name: a, regex: '^B: '}]}",
             "canon.patterns[1].name: canon.patterns[0] has this name already",
         ),
