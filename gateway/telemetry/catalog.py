@@ -142,6 +142,13 @@ class MetricCatalog:
             ("replica",),
             registry=registry,
         )
+        self.kv_unmatched_blocks = Counter(
+            "gateway_kv_unmatched_blocks",
+            "KV-cache blocks in a replica's events that match nothing: unfit (stored, and no blocks of this cache);"
+            " where all blocks should be known, unplaced (stored behind an unknown one) and removed (unknown).",
+            ("replica", "kind"),
+            registry=registry,
+        )
         self.prediction_error_tokens = Counter(
             "gateway_prediction_error_tokens",
             "Prompt tokens by which the prediction differed from the engine's report. over: predicted and not reused;"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.core.canonical import ALL_RULES, PersonalFinding, RuleMode
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.kv_events import IndexSource
+from gateway.core.kv_events import IndexSource, Unmatched
 from gateway.core.outcome import Ending, FailureStage
 from gateway.core.reasons import Reason
 from gateway.core.replica_state import ReplicaState
@@ -106,6 +106,10 @@ class MetricsObserver:
     def on_kv_gap(self, replica: ReplicaId) -> None:
         """See ``EventObserver``."""
         self._catalog.kv_event_gaps.inc(replica)
+
+    def on_kv_unmatched(self, replica: ReplicaId, kind: str, blocks: int) -> None:
+        """See ``EventObserver``."""
+        self._catalog.kv_unmatched_blocks.inc(replica, kind, by=blocks)
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``. The model is unchecked client input, so it is not used as a label value."""
@@ -216,6 +220,8 @@ def set_replica_gauges(catalog: MetricCatalog, states: Iterable[ReplicaGauges]) 
         catalog.replica_inflight.labels(state.replica).set(state.requests)
         catalog.index_blocks.labels(state.replica, str(state.index_source)).set(state.index_blocks)
         catalog.kv_event_gaps.inc(state.replica, by=0)
+        for kind in Unmatched._fields:
+            catalog.kv_unmatched_blocks.inc(state.replica, kind, by=0)
         catalog.queue_requests.labels(state.model)
         for direction in _DIRECTIONS:
             catalog.prediction_error_tokens.inc(state.replica, direction, by=0)

@@ -111,6 +111,12 @@ def test_personal_data_counts_in_every_request_that_has_it(counted):
     assert counted.value("gateway_personal_data_findings_total", **labels, shared="false") == 1
 
 
+def test_blocks_of_events_that_match_nothing_count_by_replica_and_kind(counted):
+    for blocks in (3, 4):
+        counted.observer.on_kv_unmatched("r0", "removed", blocks)
+    assert counted.value("gateway_kv_unmatched_blocks_total", replica="r0", kind="removed") == 7
+
+
 def test_reloads_count_by_their_result(counted):
     for taken in (True, False, False):
         counted.observer.on_reload(taken=taken)

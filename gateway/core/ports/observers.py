@@ -41,6 +41,10 @@ class EventObserver(Protocol):
         """Batches of events are missing."""
         ...
 
+    def on_kv_unmatched(self, replica: ReplicaId, kind: str, blocks: int) -> None:
+        """Blocks of a kind (the fields of ``Unmatched``) matched nothing although their target's were all known."""
+        ...
+
 
 class Observer(Protocol):
     """Gets finished requests. Must not raise and must not wait."""

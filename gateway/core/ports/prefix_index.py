@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ModelId, Target
-from gateway.core.kv_events import FeedState, IndexSource, KvEvent
+from gateway.core.kv_events import FeedState, IndexSource, KvEvent, Unmatched
 
 
 class Lease(Protocol):
@@ -162,6 +162,14 @@ class EventIndex(Protocol):
 
     def is_impossible(self, target: Target) -> bool:
         """Whether the blocks from events exceed the capacity of the target's cache."""
+        ...
+
+    def unmatched(self, target: Target) -> Unmatched:
+        """The blocks that matched nothing since the target's first event."""
+        ...
+
+    def is_contradicted(self, target: Target, blocks: int) -> bool:
+        """Whether so many blocks that match nothing are more than a cache that counts as known can have."""
         ...
 
     def tidy(self) -> None:
