@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gateway.config.operator_patterns import compiled
 
-BuiltInKind = Literal["email", "phone", "card", "iban", "ipv4", "national_id"]
+DefaultKind = Literal["email", "phone", "card", "iban", "ipv4", "national_id"]
+BuiltInKind = Literal[DefaultKind, "person_name", "postal_address", "contract_number", "order_number"]
+DEFAULT_KINDS: tuple[BuiltInKind, ...] = get_args(DefaultKind)
 BUILT_IN_KINDS = frozenset(get_args(BuiltInKind))
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -64,11 +66,14 @@ class PersonalDataSettings(BaseModel):
     prompt of `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the
     search itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
 
-    kinds: tuple[BuiltInKind, ...] = get_args(BuiltInKind)
+    kinds: tuple[BuiltInKind, ...] = DEFAULT_KINDS
     """Built-in kinds to look for. `phone`: international numbers with `+`, common national forms, and any number right
     behind a word such as phone or call. `card`: known issuers, with a right check digit. `iban`: known countries and
     lengths, with right check digits. `ipv4`: without loopback, networks and what looks like a version. `national_id`:
-    forms of some twenty countries that have check digits, or stand behind their name."""
+    forms of some fifty countries that have check digits, or stand behind their name (`ИИН`, `CURP`). Four more have to
+    be named, because they can take other text: `person_name` and `postal_address` (behind a label and a colon: `Full
+    name:`, `"address": `), `contract_number` and `order_number` (behind such words). Names and addresses without a
+    label are not found by any kind."""
 
     patterns: tuple[PatternSettings, ...] = ()
     """Kinds of your own."""

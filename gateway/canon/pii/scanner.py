@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import orjson
 from xxhash import xxh3_128_digest
 
-from gateway.canon.pii.kinds import card, email, iban, ipv4, national_id, phone
+from gateway.canon.pii.kinds import card, email, iban, ipv4, national_id, person_name, phone, postal_address
+from gateway.canon.pii.kinds.reference_number import find_contract, find_order
 from gateway.canon.pii.kinds.text_view import Span, TextView, digit_count
 from gateway.config.operator_patterns import compiled
 from gateway.core.bounded_cache import BoundedCache
@@ -142,12 +143,16 @@ def _encoded(value: Any) -> bytes:
 
 # Ordered from specific to general: overlapping findings are reported with the first kind.
 _BUILT_IN: dict[str, Callable[[TextView], Iterator[Span]]] = {
+    "person_name": person_name.find,
+    "postal_address": postal_address.find,
     "iban": iban.find,
     "national_id": national_id.find,
     "card": card.find,
     "email": email.find,
     "ipv4": ipv4.find,
     "phone": phone.find,
+    "contract_number": find_contract,
+    "order_number": find_order,
 }
 
 
