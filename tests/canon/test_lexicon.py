@@ -37,14 +37,17 @@ LEAST = {
         "ids": 117, "times": 52, "people": 63, "locales": 22, "language_names": 44, "phones": 17, "articles": 18,
     },
     "labels": {
-        "now": 307, "now_unspaced": 71, "bare": 96, "adverbs": 61, "beginnings": 43, "verbs": 42, "verbs_unspaced": 8,
+        "now": 307, "now_unspaced": 71, "now_of_a_place": 31, "now_fields": 26,
+        "bare": 96, "adverbs": 61, "beginnings": 46, "verbs": 42, "verbs_unspaced": 8,
         "connectors": 43, "weekdays": 36, "articles": 15, "joining": 23, "joining_values": 24, "request_words": 13,
         "conversation_words": 8, "request_ids": 43, "conversation_ids": 83, "id_words": 12, "id_marks": 11,
         "unknown_id_labels": 20,
     },
     "sentences": {
         "today": 34, "hypothetical": 79, "hypothetical_unspaced": 12, "hypothetical_ids": 32,
-        "hypothetical_ids_unspaced": 5, "notes": 17, "particles": 10, "before_more": 43, "time_units": 17,
+        "hypothetical_ids_unspaced": 5, "notes": 17,
+        "as_of": 2, "addressed": 37, "addressed_unspaced": 5, "asks_for": 45,
+        "particles": 10, "before_more": 43, "time_units": 17,
         "zone_names": 50, "zones": 5, "copulas": 15,
     },
     "documents": {
@@ -276,6 +279,35 @@ def test_a_current_time_behind_every_beginning_is_moved():
         # A date behind the Czech "je" is one behind the French "je", Thursday.
         found = [moved(f"You are Eva. {beginning} {value}. Be kind.") for value in ("2026-11-21 10:02", "10:02")]
         assert [len(each) for each in found] in ([1, 1], [0, 1]), beginning
+
+
+def test_labels_of_a_place_need_a_date_near_now():
+    for label in entries("labels", "now_of_a_place"):
+        assert moved(f"You are Eva.\n{label}: 2019-03-12 10:02\nBe kind.") == [], label
+        assert label in label_before.NOW_LABELS, label
+
+
+def test_names_of_fields_that_say_current():
+    for name in entries("labels", "now_fields"):
+        for value in ("2026-11-21 10:02", "2019-03-12 10:02"):
+            assert moved(f'You are Eva.\n{{"{name.replace(" ", "_")}": "{value}"}}\nBe kind.') == [value], name
+
+
+def test_a_time_behind_as_of_is_moved_from_words_to_the_assistant():
+    for word in entries("sentences", "as_of"):
+        assert moved(f"You are Eva. {word} 2026-11-21 10:02 you are on duty.") == ["2026-11-21 10:02"], word
+
+
+@pytest.mark.parametrize("section", ["addressed", "addressed_unspaced"])
+def test_a_time_in_brackets_in_front_of_words_to_the_assistant_is_moved(section):
+    for words_to_it in entries("sentences", section):
+        assert moved(f"[2026-11-21 10:02] {words_to_it} Eva.") == ["[2026-11-21 10:02]"], words_to_it
+
+
+def test_an_object_behind_words_that_ask_for_one_is_no_context():
+    for word in entries("sentences", "asks_for"):
+        assert moved(f'You are Eva. Then {word} it.\n{{"now": "2026-11-21T10:02:00"}}') == [], word
+    assert moved('You are Eva. Then go on.\n{"now": "2026-11-21T10:02:00"}') != []
 
 
 @pytest.mark.parametrize("section", ["verbs", "verbs_unspaced", "connectors"])
