@@ -5,8 +5,8 @@ A request's tokens are explained by a ladder of prefix lengths, each at least as
 ``confirmed`` <= ``chosen`` <= ``anywhere`` <= ``seen_here`` <= ``seen`` <= ``reference`` <= ``reusable`` <= ``prompt``
 
 What stands between two rungs is missed for one of the reasons of the upper one, so hits and reasons add up to the
-prompt's tokens by construction. ``model_changed``, ``template_changed`` and ``tokenizer_changed`` stand below ``seen``
-as well, where the very same tokens were computed before such a change.
+prompt's tokens by construction. ``model_changed``, ``model_updated``, ``template_changed`` and ``tokenizer_changed``
+stand below ``seen`` as well, where the very same tokens were computed before such a change.
 """
 
 from collections.abc import Mapping
@@ -70,8 +70,11 @@ class Reason(StrEnum):
     HISTORY_TRIMMED = "history_trimmed"
     HISTORY_EDITED = "history_edited"
     REPLY_RERENDERED = "reply_rerendered"
+    CONTEXT_LOST = "context_lost"
+    ARGUMENTS_CHANGED = "arguments_changed"
     TEMPLATE_CHANGED = "template_changed"
     TOKENIZER_CHANGED = "tokenizer_changed"
+    MODEL_UPDATED = "model_updated"
     MODEL_CHANGED = "model_changed"
     UNCLASSIFIED = "unclassified"
     NEW_CONTENT = "new_content"
@@ -152,14 +155,16 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.ANYWHERE,
         "Holder not available",
         "The replica that held these tokens was down, was just avoided after a failure, or was being warmed.",
-        "Look at /admin/api/replicas and the log (replica_down, attempt_failed) for what ails it.",
+        "Repair what /admin/api/replicas and the log (replica_down, attempt_failed) show of it, or add replicas: then "
+        "what is often used is held by more than one.",
         _C,
     ),
     Reason.FAILOVER: ReasonText(
         Rung.ANYWHERE,
         "Failed over",
         "The replica that held these tokens was tried first and could not be connected to.",
-        "Look into the log for attempt_failed; a replica that refuses connections is restarting or overloaded.",
+        "A replica that refuses connections (attempt_failed in the log) is restarting or overloaded: drain it before a "
+        "restart (POST /admin/api/replicas/drain), or add replicas.",
         _C,
     ),
     Reason.PINNED: ReasonText(
@@ -204,7 +209,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN_HERE,
         "Replica gone",
         "The replica that computed these tokens is gone, and its cache with it.",
-        "Expected after scaling down. Otherwise see why it went: the log has replica_down.",
+        "The price of scaling down: do it less often, and when there is little traffic. Otherwise see why it went: the "
+        "log has replica_down.",
         _C,
     ),
     Reason.TENANT_ISOLATED: ReasonText(
@@ -232,7 +238,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN,
         "Reset",
         "These tokens were computed before the prefix space was reset.",
-        "Meant so. The audit log has who reset it; warm declared prefixes afterwards.",
+        "Meant so; the audit log has who did it. Reset less than everything (a tenant, a model), and declare the most "
+        "used prefixes under warm.file.",
         _G,
     ),
     Reason.BLOCK_BOUNDARY: ReasonText(
@@ -365,11 +372,30 @@ REASONS: Mapping[Reason, ReasonText] = {
         (RuleName.JSON_KEYS,),
         subject="The reply that comes back differently",
     ),
+    Reason.CONTEXT_LOST: ReasonText(
+        Rung.REUSABLE,
+        "Moved context lost",
+        "The gateway had moved values behind an earlier message of the conversation, and no longer knows them, so that "
+        "the conversation is computed again from there.",
+        "Raise canon.memory_mib or canon.memory_ttl_seconds; set state to the URL of a Redis, where the values survive "
+        "restarts and every gateway finds them.",
+        _G,
+        subject="The lost context",
+    ),
+    Reason.ARGUMENTS_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Template arguments changed",
+        "An argument of the chat template, such as chat_template_kwargs, is another one than before.",
+        "Send the same chat_template_kwargs, reasoning_effort and tool_choice with every request of a conversation.",
+        _A,
+        subject="The change of arguments",
+    ),
     Reason.TEMPLATE_CHANGED: ReasonText(
         Rung.REUSABLE,
         "Chat template changed",
-        "The chat template, its version label or its arguments are others than before.",
-        "Expected after a roll-out. Send the same chat_template_kwargs with every request of a conversation.",
+        "The chat template or its version label is another one than before.",
+        "Once per roll-out: change the template together with the model, keep template_version where nothing else "
+        "changes, and declare the most used prefixes under warm.file.",
         _G,
         subject="The change of the chat template",
     ),
@@ -377,15 +403,23 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "Tokenizer changed",
         "The model's tokenizer is another one than before, so equal text has other tokens.",
-        "Expected after a model update.",
+        "Once per roll-out: change the model and its tokenizer setting together, and declare the most used prefixes "
+        "under warm.file.",
+        _G,
+    ),
+    Reason.MODEL_UPDATED: ReasonText(
+        Rung.REUSABLE,
+        "Model updated",
+        "The engine serves other weights, another release or another context limit under the same name than when it "
+        "computed these tokens.",
+        "Once per update: roll several changes out together, and declare the most used prefixes under warm.file.",
         _G,
     ),
     Reason.MODEL_CHANGED: ReasonText(
         Rung.REUSABLE,
         "Other model",
-        "These tokens were computed with another model, or the engine serves another one than before; no cache carries "
-        "over.",
-        "Keep one model per conversation; an application that uses two needs a warm cache on each.",
+        "The conversation went on with another model than the one that computed these tokens; no cache carries over.",
+        "Choose the model once per conversation: a router or a fallback should keep it for the turns that follow.",
         _A,
     ),
     Reason.UNCLASSIFIED: ReasonText(

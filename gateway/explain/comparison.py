@@ -8,9 +8,9 @@ import msgspec
 from gateway.core.explanation import Difference, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
-from gateway.explain.context_blocks import BlockPlace, block_place, own_share
+from gateway.explain.context_blocks import is_block_missing, is_in_newest, own_share
 from gateway.explain.diff import find_difference
-from gateway.explain.prompt_text import LEADING_ROLES, PromptText
+from gateway.explain.prompt_text import PromptText
 from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
 from gateway.explain.seen.seen_prompts import changed
 
@@ -18,7 +18,7 @@ _EQUAL_SHOWN = 16
 """Tokens shown before the first differing one."""
 _DIFFERING_SHOWN = 24
 """Tokens shown from the first differing one on."""
-_CONTEXT_LOST = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
+_FORGOTTEN = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
 
 
 class Compared(NamedTuple):
@@ -70,14 +70,14 @@ def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | No
         return Compared(found, equal, 0, None)
     difference = _difference(record, found, kept, equal)
     blocks = record.canonical.blocks
-    if difference is not None and block_place(reference.text, kept.text, blocks, difference) is BlockPlace.NEWEST:
+    if difference is not None and is_in_newest(reference.text, kept.text, blocks, difference):
         behind = round(behind * own_share(reference.text, kept.text, blocks))
         if not behind:
             return Compared(found, equal, 0, None)
     if difference is not None and difference.reason is Reason.REPLY_RERENDERED:
         behind = max(behind, lost_reply)
     windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])
-    return Compared(found, equal, behind, _cause(record, found, difference), windows)
+    return Compared(found, equal, behind, _cause(record, found, kept, difference), windows)
 
 
 def _nearest(reference: KeptRequest, prompt: bytes) -> tuple[bytes, int]:
@@ -137,16 +137,16 @@ def _lost_reply(reference: KeptRequest, start: int, own: int) -> int:
     return max(min(len(reference.ids) // TOKEN_BYTES + tokens - 1, own) - start, 0) if tokens else 0
 
 
-def _cause(record: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
+def _cause(
+    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, difference: Difference | None
+) -> Difference | None:
     """The first difference, or another cause of differing tokens."""
     reason = changed(found.reference.where, record.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
     is_lost = record.canonical.context_lost and found.same_conversation
-    if is_lost and difference is not None and _is_behind_the_leading(difference):
-        return msgspec.structs.replace(
-            difference, reason=Reason.HISTORY_EDITED, detail="context_lost", said=_CONTEXT_LOST
-        )
+    if is_lost and difference is not None and is_block_missing(found.reference.text, kept.text, difference):
+        return msgspec.structs.replace(difference, reason=Reason.CONTEXT_LOST, detail="forgotten", said=_FORGOTTEN)
     if difference is None and record.template_tells_time:
         return Difference(
             Reason.DYNAMIC_TIME,
@@ -155,10 +155,6 @@ def _cause(record: RequestRecord, found: ReferenceMatch, difference: Difference 
             said="The chat template itself prints the time (strftime_now).",
         )
     return difference
-
-
-def _is_behind_the_leading(difference: Difference) -> bool:
-    return difference.message is not None and difference.role not in LEADING_ROLES
 
 
 def _of_ids(difference: Difference) -> Difference:

@@ -1,14 +1,13 @@
 """What the gateway itself put behind messages: the context blocks of ``dynamic-suffix``.
 
 Their values are meant to vary, and nothing of the client's stands behind them. So what is computed of the block behind
-the newest message is necessary work. Where an earlier turn's block is another one than before, the gateway lost it.
+the newest message is necessary work, and if an earlier turn's block is missing, the gateway lost it.
 """
 
 import re
 import zlib
 from array import array
 from collections.abc import Sequence
-from enum import Enum
 
 from gateway.core.explanation import Difference
 from gateway.explain.diff.slot import common_length
@@ -21,30 +20,26 @@ Blocks = Sequence[tuple[int, int]]
 """As ``Canonicalized.blocks``."""
 
 
-class BlockPlace(Enum):
-    """Where a difference stands, as seen from the context blocks."""
-
-    ELSEWHERE = "elsewhere"
-    """In no message with a block, or in an earlier turn's own words."""
-    EARLIER = "earlier"
-    """In the block of an earlier turn, which was put back."""
-    NEWEST = "newest"
-    """In the newest message with a block: in the block, or in the words in front of it."""
-
-
-def block_place(before: PromptText, after: PromptText, blocks: Blocks, difference: Difference) -> BlockPlace:
-    """Where the first difference of two prompts stands."""
+def is_in_newest(before: PromptText, after: PromptText, blocks: Blocks, difference: Difference) -> bool:
+    """Whether two prompts differ first in the newest message with a block: in the block, or in the words before it."""
     index = difference.message
-    if not blocks or index is None or difference.role in LEADING_ROLES or not difference.line:
-        return BlockPlace.ELSEWHERE
-    characters = dict(blocks).get(index)
-    if characters is None or index >= min(len(before.messages), len(after.messages)):
-        return BlockPlace.ELSEWHERE
-    if index == blocks[-1][0]:
-        return BlockPlace.NEWEST
-    text = after.messages[index].text
-    at = common_length(before.messages[index].text, text)
-    return BlockPlace.EARLIER if at >= len(text) - characters else BlockPlace.ELSEWHERE
+    return bool(blocks) and index == blocks[-1][0] and _is_in_text(before, after, difference)
+
+
+def is_block_missing(before: PromptText, after: PromptText, difference: Difference) -> bool:
+    """Whether two prompts differ first where a message ends in the later one and goes on in the earlier one."""
+    index = difference.message
+    if index is None or not _is_in_text(before, after, difference):
+        return False
+    return before.messages[index].text.startswith(after.messages[index].text.rstrip())
+
+
+def _is_in_text(before: PromptText, after: PromptText, difference: Difference) -> bool:
+    """Whether a difference is one of the texts of two messages behind the leading ones."""
+    index = difference.message
+    if index is None or not difference.line or index >= min(len(before.messages), len(after.messages)):
+        return False
+    return difference.role not in LEADING_ROLES
 
 
 def own_share(before: PromptText, after: PromptText, blocks: Blocks) -> float:

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
-from gateway.explain.context_blocks import BlockPlace, block_place, own_share
+from gateway.explain.context_blocks import is_block_missing, is_in_newest, own_share
 from gateway.explain.prompt_text import Message, PromptText
 
 DOCUMENTS = "Orders that have not left the warehouse can be cancelled at any time by the customer who sent them."
@@ -26,24 +26,24 @@ def difference(index, role="user", line=1):
     return Difference(Reason.USER_DATA, "words", f"messages[{index}].content", index, role, line, 1)
 
 
-def placed(before, after, blocks, found):
-    return block_place(prompt(*before), prompt(*after), blocks, found)
+def in_newest(before, after, blocks, found):
+    return is_in_newest(prompt(*before), prompt(*after), blocks, found)
 
 
 def test_difference_in_the_newest_block_or_in_the_words_in_front_of_it():
     blocks = ((1, len(block("7c"))),)
-    assert placed(["Hi" + block("2f")], ["Hi" + block("7c")], blocks, difference(1)) is BlockPlace.NEWEST
-    assert placed(["Ho" + block("2f")], ["Hi" + block("7c")], blocks, difference(1)) is BlockPlace.NEWEST
-    assert placed(["Hi" + block("2f")], ["Hi" + block("7c")], (), difference(1)) is BlockPlace.ELSEWHERE
-    assert placed(["Hi" + block("2f")], ["Hi" + block("7c")], blocks, difference(0, "system")) is BlockPlace.ELSEWHERE
+    assert in_newest(["Hi" + block("2f")], ["Hi" + block("7c")], blocks, difference(1))
+    assert in_newest(["Ho" + block("2f")], ["Hi" + block("7c")], blocks, difference(1))
+    assert not in_newest(["Hi" + block("2f")], ["Hi" + block("7c")], (), difference(1))
+    assert not in_newest(["Hi" + block("2f")], ["Hi" + block("7c")], blocks, difference(0, "system"))
+    both = ((1, len(block("7c"))), (3, len(block("9d"))))
+    assert not in_newest(["Ho", "And?"], ["Hi" + block("7c"), "And?" + block("9d")], both, difference(1))
 
 
-def test_difference_in_an_earlier_turn_is_the_gateways_only_in_its_block():
-    blocks = ((1, len(block("7c"))), (3, len(block("9d"))))
-    after = ["Hi" + block("7c"), "And?" + block("9d")]
-    assert placed(["Hi" + block("2f"), "And?"], after, blocks, difference(1)) is BlockPlace.EARLIER
-    assert placed(["Hi", "And?"], after, blocks, difference(1)) is BlockPlace.EARLIER
-    assert placed(["Ho" + block("7c"), "And?"], after, blocks, difference(1)) is BlockPlace.ELSEWHERE
+def test_block_is_missing_where_a_message_ends_without_it():
+    assert is_block_missing(prompt("Hi" + block("2f"), "And?"), prompt("Hi ", "And?"), difference(1))
+    assert not is_block_missing(prompt("Ho" + block("2f"), "And?"), prompt("Hi", "And?"), difference(1))
+    assert not is_block_missing(prompt("Hi" + block("2f"), "And?"), prompt("Hi"), difference(2, "assistant"))
 
 
 @pytest.mark.parametrize(

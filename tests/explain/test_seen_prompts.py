@@ -75,7 +75,7 @@ def test_what_was_computed_in_an_epoch_whose_time_is_over_is_expired(memory, los
     [
         (ResetCause.MANUAL, Reason.RESET),
         (ResetCause.CONFIGURATION, Reason.RESET),
-        (ResetCause.MODEL_UPDATE, Reason.MODEL_CHANGED),
+        (ResetCause.MODEL_UPDATE, Reason.MODEL_UPDATED),
         (ResetCause.TEMPLATE_CHANGED, Reason.TEMPLATE_CHANGED),
     ],
 )
@@ -100,7 +100,7 @@ def test_blocks_behind_those_of_an_earlier_epoch_are_not_counted_as_seen_here(me
         ({"region": "eu"}, Reason.SCOPE_ISOLATED),
         ({"narrowed": "ab12"}, Reason.SCOPE_ISOLATED),
         ({"adapter": "sql"}, Reason.ADAPTER_CHANGED),
-        ({"context_limit": 4096}, Reason.MODEL_CHANGED),
+        ({"context_limit": 4096}, Reason.MODEL_UPDATED),
         ({"template": "v2"}, Reason.TEMPLATE_CHANGED),
         ({"tokenizer": "tok2"}, Reason.TOKENIZER_CHANGED),
     ],

@@ -5,7 +5,7 @@ or None. Start with ``compare``; ``sequence`` and ``message`` compare messages, 
 
 A dynamic reason needs two values of the same shape in the same slot. Codes of ``Difference.detail``, by reason:
 
-* ``template_changed``: ``arguments``.
+* ``arguments_changed``: ``arguments``.
 * ``tools_changed``: ``added``, ``removed``, ``changed``. ``tools_reordered``: ``tool_order``, ``key_order``.
 * ``role_order``: ``message_order``. ``documents_reordered``: ``blocks`` (of one text), ``messages`` (examples, or a
   document each).
@@ -13,8 +13,9 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
   different leading messages), ``role``, ``content_form``, ``json_key_order``, ``attachments``, ``edited``.
 * ``history_trimmed``: ``trimmed``, ``summarized`` (a summary replaces the cut messages).
 * ``history_edited``: ``message_added``, ``message_removed``, ``role``, ``content_form``, ``json_key_order``,
-  ``attachments``, ``tool_calls``, ``name``, ``tool_call_id``, ``edited``; ``context_lost``: the gateway no longer held
-  the context blocks that rules had moved behind earlier turns.
+  ``attachments``, ``tool_calls``, ``name``, ``tool_call_id``, ``edited``.
+* ``context_lost``: ``forgotten`` (the gateway no longer held the context blocks that rules had moved behind earlier
+  turns).
 * ``reply_rerendered``: ``reasoning_dropped``, ``tool_calls_dropped``, ``tool_calls_redumped`` (the same arguments
   written differently), ``parsed`` (the engine parsed the answer, so it cannot come back as generated), ``role``,
   ``stripped``, ``whitespace``, ``unicode_form``, ``truncated``, ``edited``.

@@ -244,10 +244,10 @@ def _argument_difference(given: PromptPair, name: str) -> Difference:
         if cause.reason in _DYNAMIC and name != "chat_template":
             return text_difference(cause, cause.reason, before, after, path=path, between=given.between)
         return text_difference(
-            cause, Reason.TEMPLATE_CHANGED, before, after, path=path, detail="arguments", between=given.between
+            cause, Reason.ARGUMENTS_CHANGED, before, after, path=path, detail="arguments", between=given.between
         )
     return Difference(
-        Reason.TEMPLATE_CHANGED, "arguments", path, said=f"{path} is another one than before{given.between}"
+        Reason.ARGUMENTS_CHANGED, "arguments", path, said=f"{path} is another one than before{given.between}"
     )
 
 

@@ -69,7 +69,7 @@ class LossCauses:
             return Reason.EXPIRED
         if cause is ResetCause.TEMPLATE_CHANGED:
             return Reason.TEMPLATE_CHANGED
-        return Reason.MODEL_CHANGED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
+        return Reason.MODEL_UPDATED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
 
 
 _PLACES_KEPT = 50_000
@@ -315,7 +315,7 @@ def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:
         return Reason.TOKENIZER_CHANGED
     if then.template != now.template:
         return Reason.TEMPLATE_CHANGED
-    return Reason.MODEL_CHANGED if then.context_limit != now.context_limit else None
+    return Reason.MODEL_UPDATED if then.context_limit != now.context_limit else None
 
 
 def _why_not(then: SpaceKey, now: SpaceKey) -> Reason:
