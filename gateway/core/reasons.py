@@ -310,8 +310,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "Documents in another order",
         "The same blocks of text, such as retrieved documents or examples, come in another order.",
-        "Sort them by something that stays, such as their ids, and number them after sorting; or declare them in "
-        "canon.document_order and set canon: {rules: {document-order: apply}}, and the gateway sorts them.",
+        "Sort them by their ids before you number them; or declare them (canon.document_order), set canon: {rules: "
+        "{document-order: apply}}, and the gateway sorts them.",
         _A,
         (RuleName.DOCUMENT_ORDER,),
         subject="The changing order of documents",

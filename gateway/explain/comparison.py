@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.core.explanation import Difference, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
@@ -42,8 +43,16 @@ class Compared(NamedTuple):
     rounded: int = 0
 
 
-def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> Compared | None:
+def compare(
+    record: RequestRecord,
+    kept: KeptRequest,
+    found: ReferenceMatch | None,
+    known: int,
+    places: Sequence[DocumentPlace] = (),
+) -> Compared | None:
     """The request compared with its reference, if it has one; ``known`` tokens are held or were computed before.
+
+    ``places``: how the operator declares documents.
 
     The texts are compared only if tokens beyond the known ones occur in the reference: then they have lost their place,
     and the first difference is the reason. All other tokens are new.
@@ -54,7 +63,7 @@ def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | No
     ids, equal = _nearest(reference, kept.ids)
     then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
-        return _compared_by_text(record, found, kept, equal, known)
+        return _compared_by_text(record, found, kept, equal, known, places=places)
     lost_reply = 0
     if len(record.parts) == 1:
         start = max(equal, known)
@@ -68,7 +77,7 @@ def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | No
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     if not behind and not lost_reply:
         return Compared(found, equal, 0, None)
-    difference = _difference(record, found, kept, equal)
+    difference = _difference(record, found, kept, equal, places)
     blocks = record.canonical.blocks
     if difference is not None and is_in_newest(reference.text, kept.text, blocks, difference):
         behind = round(behind * own_share(reference.text, kept.text, blocks))
@@ -92,7 +101,9 @@ def _nearest(reference: KeptRequest, prompt: bytes) -> tuple[bytes, int]:
     return ids, equal
 
 
-def _difference(record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal: int) -> Difference | None:
+def _difference(
+    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal: int, places: Sequence[DocumentPlace]
+) -> Difference | None:
     """The first difference of the texts."""
     reference = found.reference
     difference = find_difference(
@@ -104,6 +115,7 @@ def _difference(record: RequestRecord, found: ReferenceMatch, kept: KeptRequest,
         replies=reference.replies,
         tools_first=record.tools_first,
         equal_share=equal / max(len(kept.ids) // TOKEN_BYTES, 1),
+        places=places,
     )
     if difference is not None and (kept.text.has_ids or reference.text.has_ids):
         return _of_ids(difference)
@@ -168,7 +180,13 @@ def _elsewhere(reason: Reason) -> Difference:
 
 
 def _compared_by_text(
-    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal_ids: int, known: int
+    record: RequestRecord,
+    found: ReferenceMatch,
+    kept: KeptRequest,
+    equal_ids: int,
+    known: int,
+    *,
+    places: Sequence[DocumentPlace],
 ) -> Compared:
     """The comparison by characters, for prompts whose token ids come from different tokenizers."""
     before, after = _characters(found.reference.text), _characters(kept.text)
@@ -179,7 +197,7 @@ def _compared_by_text(
     if not behind:
         return Compared(found, 0, 0, None)
     reason = changed(found.reference.where, kept.where)
-    cause = _difference(record, found, kept, equal_ids) if reason is None else _elsewhere(reason)
+    cause = _difference(record, found, kept, equal_ids, places) if reason is None else _elsewhere(reason)
     return Compared(found, 0, behind, cause)
 
 

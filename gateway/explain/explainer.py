@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,
@@ -77,6 +78,11 @@ class Explainer:
         self._families = families
         self._turns = SlotTurns()
         self._forgot_at = 0.0
+        self._places: Sequence[DocumentPlace] = ()
+
+    def declare_documents(self, places: Sequence[DocumentPlace]) -> None:
+        """Use the operator's declarations of documents from now on."""
+        self._places = places
 
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event that followed all requests so far."""
@@ -109,7 +115,7 @@ class Explainer:
         if found is not None and found.reference.ids == kept.ids:
             # A prompt that is sent again is held once.
             kept = msgspec.structs.replace(kept, ids=found.reference.ids)
-        explanation = _explained(record, kept, seen, found)
+        explanation = _explained(record, kept, seen, found, self._places)
         if record.held_out is not HeldOut.SALTED:
             self._remember(record, kept)
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
@@ -146,7 +152,11 @@ def _counted(record: RequestRecord) -> Explanation:
 
 
 def _explained(
-    record: RequestRecord, kept: KeptRequest, seen: Sequence[Seen], found: ReferenceMatch | None
+    record: RequestRecord,
+    kept: KeptRequest,
+    seen: Sequence[Seen],
+    found: ReferenceMatch | None,
+    places: Sequence[DocumentPlace],
 ) -> Explanation:
     size = record.block_size
     own = len(kept.ids) // TOKEN_BYTES
@@ -155,7 +165,7 @@ def _explained(
     start = here = sum(part.here_blocks for part in seen) * size
     other = sum(part.blocks for part in seen) * size
     ladder = _begun(record, seen_tokens=round(here * scale))
-    compared = compare(record, kept, found, max(other, round(ladder.at / scale)))
+    compared = compare(record, kept, found, max(other, round(ladder.at / scale)), places)
     otherwise = Reason.RESET
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:

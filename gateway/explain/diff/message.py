@@ -78,7 +78,7 @@ def _other_text(given: PromptPair, before: Message, after: Message, index: int, 
     is_template = role in LEADING_ROLES or role == PROMPT_ROLE
     path = path_of(given, place)
     own_words = role == "user" and not given.same_conversation
-    cause = text_cause(before.text, after.text, is_template=is_template, own_words=own_words)
+    cause = text_cause(before.text, after.text, is_template=is_template, own_words=own_words, places=given.places)
     if before.form != after.form and sameness(before.text, after.text, cause.at):
         return _plain(given, role, place, "content_form", path=path, said=_form_changed(before, after))
     if cause.reason is not None:
