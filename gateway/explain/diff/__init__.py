@@ -24,8 +24,8 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
 * ``dynamic_time``: ``iso_datetime``, ``datetime``, ``date``, ``time``, ``weekday``, ``month``, ``year``, ``week``,
   ``quarter``, ``epoch``, ``relative``, ``duration``.
 * ``dynamic_id``: ``uuid``, ``traceparent``, ``jwt``, ``ip``, ``port``, ``version``, ``object_id``, ``hex``, ``ulid``,
-  ``ksuid``, ``snowflake``, ``prefixed``, ``random``, ``base64``, ``labelled`` (the key in front of it names an id),
-  ``counter`` (two integers).
+  ``ksuid``, ``snowflake``, ``prefixed``, ``random`` (in brackets from six characters on), ``base64``, ``labelled`` (the
+  key in front of it names an id), ``counter`` (two integers).
 * ``user_data``: ``email``, ``phone``, ``timezone``, ``locale``, ``number`` (no integer: a price, a share), ``name``,
   ``value`` (any other short value in the slot of a template), ``documents``, ``words`` (a user's own message),
   ``conversation`` (the rest of another conversation).
