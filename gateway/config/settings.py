@@ -148,7 +148,7 @@ class Settings(BaseModel):
     """Who shares cached prefixes with whom, and for how long."""
 
     personal_data: PersonalDataSettings = PersonalDataSettings()
-    """Personal data in the leading messages of prompts."""
+    """Personal data in prompts."""
 
     canon: CanonSettings = CanonSettings()
     """Canonicalization of prompts."""

@@ -240,8 +240,7 @@ class MetricCatalog:
         )
         self.personal_data_findings = Counter(
             "gateway_personal_data_findings",
-            "Findings of personal data in the leading messages of requests; shared: in a prefix that several"
-            " conversations share.",
+            "Findings of personal data in requests; shared: in a prefix that several conversations share.",
             ("tenant", "kind", "shared"),
             registry=registry,
         )
