@@ -41,6 +41,7 @@ from gateway.core.canonical import RuleModes, read_modes
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _BUILTIN_TOKENIZERS = ("demo",)
+_SPLIT_PATTERNS = ("cl100k_base", "gpt2", "o200k_base", "o200k_harmony", "p50k_base", "p50k_edit", "r50k_base")
 
 
 class ModelSettings(BaseModel):
@@ -54,9 +55,10 @@ class ModelSettings(BaseModel):
 
     tokenizer: str = Field(default="engine", min_length=1)
     """Where the tokens come from: a folder or hub id with the model's tokenizer, `tiktoken:NAME_OR_FILE`,
-    `builtin:demo` (the small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine
-    for every prompt. `engine` always works and costs a round trip to a replica; a local tokenizer is faster. Relative
-    folders start at the working directory."""
+    `tiktoken:NAME:FILE` (a file of ranks whose text is split as for the encoding of that name), `builtin:demo` (the
+    small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine for every prompt.
+    `engine` always works and costs a round trip to a replica; a local tokenizer is faster. Relative folders start at
+    the working directory."""
 
     chat_template: Path | None = None
     """Jinja file with the chat template, where the engine was started with `--chat-template`. Null: the tokenizer's
@@ -105,6 +107,12 @@ class ModelSettings(BaseModel):
             raise ValueError(f"unknown built-in tokenizer; there is builtin:{', builtin:'.join(_BUILTIN_TOKENIZERS)}")
         if colon and kind == "tiktoken" and not name:
             raise ValueError("tiktoken: wants an encoding's name or a file behind it (such as tiktoken:o200k_base)")
+        encoding, colon, file = name.partition(":")
+        if kind == "tiktoken" and colon and "/" not in encoding and not (file and encoding in _SPLIT_PATTERNS):
+            raise ValueError(
+                "tiktoken: wants NAME:FILE, a file of ranks behind the encoding by whose pattern text is split"
+                f" (one of {', '.join(_SPLIT_PATTERNS)})"
+            )
         return tokenizer
 
     # Before, not as a `min_length`: that one would also complain when every item is there but refused.

@@ -222,6 +222,14 @@ def test_a_wrong_setting_is_named_with_its_line(mistakes, section, expected):
         ("{id: ' m', replicas: [http://h]}", "models[0].id: expected a name"),
         ("{id: m, tokenizer: 'builtin:x', replicas: [http://h]}", "models[0].tokenizer: unknown built-in tokenizer"),
         ("{id: m, tokenizer: 'tiktoken:', replicas: [http://h]}", "models[0].tokenizer: tiktoken: wants"),
+        (
+            "{id: m, tokenizer: 'tiktoken:o200k:/m/x.tiktoken', replicas: [http://h]}",
+            "models[0].tokenizer: tiktoken: wants NAME:FILE",
+        ),
+        (
+            "{id: m, tokenizer: 'tiktoken:o200k_base:', replicas: [http://h]}",
+            "models[0].tokenizer: tiktoken: wants NAME:",
+        ),
         ("{id: m, tokenizer: '', replicas: [http://h]}", "models[0].tokenizer: expected text, got an empty one"),
         (
             "{id: m, chat_template: /no/such.jinja, replicas: [http://h]}",
