@@ -22,6 +22,7 @@ from gateway.component_options import (
     configure_explain,
     explain_front,
     personal_data_mode,
+    registered_prompts,
     space_rules,
     spaces_file,
 )
@@ -30,6 +31,7 @@ from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import Medium
 from gateway.core.ports import Observer
 from gateway.core.ports.observers import AuditEvent
+from gateway.core.space import ResetCause, SpaceSelection
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
 from gateway.experiment import Experiment, ExperimentObserver
@@ -51,6 +53,7 @@ from gateway.observer_adapters import (
     SpaceTotalsObserver,
 )
 from gateway.overload import BusyReplicas, Overload
+from gateway.prompts import PromptRegistry
 from gateway.proxy import AnswerLimits, Forwarder, RetryBudget
 from gateway.replica_events import ReplicaEvents
 from gateway.retry import Attempts
@@ -304,12 +307,20 @@ class Gateway:
         self._canon.configure(settings.canon, canon_modes(settings))
         self._cluster.configure(settings)
         self._spaces.configure(space_rules(settings), time.time())
+        self._replace_prompts(settings)
         self._experiment.configure(settings.experiment)
         await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
         await self._models.reload(
             settings.models, self._replica_events.on_version, isolated=settings.isolation != "none"
         )
+
+    def _replace_prompts(self, settings: Settings) -> None:
+        """Put the registered prompts in force; a new current version ends the spaces of the one before."""
+        now = time.time()
+        for name, (before, after) in self._prompts.replace(registered_prompts(settings)).items():
+            self._spaces.reset(SpaceSelection(prompt=f"{name}@{before}"), ResetCause.PROMPT_VERSION, now)
+            self._explain.record_marker(MarkerKind.PROMPT_VERSION_CHANGED, f"{name}: {before} to {after}")
 
     def reload_refused(self) -> None:
         """Count a reload whose configuration was refused."""
@@ -366,6 +377,7 @@ class Gateway:
     def _build_public(self, flow: Flow, observers: Sequence[Observer]) -> PublicApp:
         """What the public port answers."""
         settings = self._settings
+        self._prompts = PromptRegistry(registered_prompts(settings))
         models = [model.id for model in settings.models]
         cors = Cors(settings.server.cors_origins, (settings.admission.tenant_header,))
         generations = Generations(
@@ -380,6 +392,7 @@ class Gateway:
             limits=settings.server.json_limits,
             held=_held_bytes(settings),
             turns=self._turns,
+            prompts=self._prompts,
         )
         catalog = ServedCatalog(
             models=models,

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.config.prompts_settings import PromptVersionSettings
 from gateway.config.server_settings import AdminTokenSettings
 from gateway.config.settings import Settings
 from gateway.config.telemetry_settings import AuditSettings
@@ -15,6 +16,7 @@ from gateway.core.worker_place import WorkerPlace
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
+from gateway.prompts import Prompt, PromptMessage, PromptVersion
 from gateway.spaces import EpochFile, SpaceRules
 from gateway.stats.prices import TokenPrices
 
@@ -58,6 +60,29 @@ def spaces_file(settings: Settings, place: WorkerPlace | None) -> EpochFile | No
 def canon_modes(settings: Settings) -> dict[str, RuleModes]:
     """Modes of canonicalization rules, by model that overrides them."""
     return {model.id: model.canon for model in settings.models if model.canon}
+
+
+def registered_prompts(settings: Settings) -> dict[str, Prompt]:
+    """The registered prompts by id."""
+    return {
+        name: Prompt(
+            current=prompt.current,
+            versions={number: _prompt_version(version) for number, version in prompt.versions.items()},
+            tenants=None if prompt.tenants is None else frozenset(prompt.tenants),
+        )
+        for name, prompt in settings.prompts.items()
+    }
+
+
+def _prompt_version(version: PromptVersionSettings) -> PromptVersion:
+    return PromptVersion(
+        messages=[PromptMessage(message.role, message.content) for message in version.messages],
+        variables=version.variables,
+        model=version.model,
+        canon=version.canon,
+        idle_ttl_seconds=version.idle_ttl_seconds,
+        max_age_seconds=version.max_age_seconds,
+    )
 
 
 def personal_data_mode(settings: Settings) -> PersonalDataMode:

@@ -216,6 +216,7 @@ def _space_key(space: SpaceGrant, model: str, variant: str) -> SpaceKey:
         region=parts.region,
         narrowed=space.narrowed,
         variant=variant,
+        prompt=parts.prompt,
     )
 
 

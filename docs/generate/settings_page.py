@@ -45,9 +45,9 @@ models: [{id: m, replicas: ["http://localhost:8000"]}]
   `off`, `yes` and `no` work). Numbers in quotes are text.
 - **Paths** that are relative start at the working directory.
 - **Changes** are taken over within seconds while the gateway serves, or at once on SIGHUP: those of `admission`,
-  `canon`, `explain`, `personal_data`, `spaces` (but `file`, and with a Redis `secret`), `tenants`, `warm`, the admin
-  tokens, and of models that were there before all but `id`. The rest needs a restart; what waits for one is named in
-  the log (`restart_needed`, with all `keys`).
+  `canon`, `explain`, `personal_data`, `prompts`, `spaces` (but `file`, and with a Redis `secret`), `tenants`, `warm`,
+  the admin tokens, and of models that were there before all but `id`. The rest needs a restart; what waits for one is
+  named in the log (`restart_needed`, with all `keys`).
 """
 _WORDS: dict[Any, str] = {
     int: "whole number",
@@ -85,22 +85,27 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
                 "",
             )
             continue
-        listed = get_origin(field.annotation) is tuple
+        listed, named = get_origin(field.annotation) is tuple, get_origin(field.annotation) is dict
         yield from (f"{'###' if path else '##'} `{key}`", "")
         if _is_optional(field.annotation):
             yield from ("mapping or null. Default: `null`.", "", texts.get(name, ""), "", _text_of(inner), "")
+        elif named:
+            kind = "mapping by names. Required." if field.is_required() else "mapping by names. Default: empty."
+            yield from (kind, "", texts.get(name, ""), "", _text_of(inner), "")
         elif listed:
             kind = "list. Required." if field.is_required() else "list. Default: empty."
             yield from (kind, "", texts.get(name, ""), "", _text_of(inner), "")
         else:
             yield from (_text_of(inner), "")
-        yield from _section(inner, f"{key}[]." if listed else f"{key}.")
+        yield from _section(inner, f"{key}[]." if listed else f"{key}.NAME." if named else f"{key}.")
 
 
 def _section_class(annotation: Any) -> type[BaseModel] | None:
     inner = annotation
     if get_origin(annotation) is tuple:
         inner = get_args(annotation)[0]
+    elif get_origin(annotation) is dict:
+        inner = get_args(annotation)[1]
     elif _is_optional(annotation):
         inner = next(choice for choice in get_args(annotation) if choice is not type(None))
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None

@@ -208,6 +208,7 @@ def _ended(end: SpaceEnd) -> dict[str, str]:
         "tenant": space.tenant,
         "scope": space.scope,
         "template_version": space.template_version,
+        "prompt": space.prompt,
     }
 
 
@@ -248,7 +249,7 @@ def _prefix_limit(value: str) -> int:
 
 
 _SHOWN_CHARS = 200
-_SPACE_FILTERS = ("model", "tenant", "state", "limit")
+_SPACE_FILTERS = ("model", "tenant", "prompt", "state", "limit")
 _SPACES_AT_ONCE = 100
 _SPACES_SHOWN = 1000
 

@@ -17,7 +17,8 @@ DRAIN_BYTES = 64 * 1024
 WARM_BYTES = 16 * 1024 * 1024
 """Largest body of an order to warm: it holds whole prompts."""
 
-_SELECTORS = ("model", "tenant", "template_version", "scope")
+_SELECTORS = ("model", "tenant", "template_version", "scope", "prompt")
+_MAY_BE_EMPTY = ("scope", "prompt")
 _ALL = "all"
 _DRAIN_KEYS = ("replica", "drain")
 _SHOWN_CHARS = 60
@@ -86,7 +87,8 @@ def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:
     """Parse the selection of a reset.
 
     Args:
-        order: The body: some of ``model``, ``tenant``, ``template_version`` and ``scope``, or ``{"all": true}``.
+        order: The body: some of ``model``, ``tenant``, ``template_version``, ``scope`` and ``prompt``, or
+            ``{"all": true}``.
 
     Raises:
         BadRequest: It says nothing, or something else; ``param`` is the key.
@@ -111,7 +113,7 @@ def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:
             raise BadRequest(f"`{key}` holds a key of this gateway.", param=key, code="invalid_value")
         elif not isinstance(value, str):
             raise BadRequest(f"`{key}` must be a string.", param=key, code="invalid_type")
-        elif not value and key != "scope":
+        elif not value and key not in _MAY_BE_EMPTY:
             raise BadRequest(f"`{key}` must not be empty: leave it out for any.", param=key, code="invalid_value")
     if not order:
         raise BadRequest(

@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 
 from gateway.admission import Authenticator
+from gateway.api.asked_prompt import PromptHeaders
 from gateway.api.cors import Cors, replaced
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
@@ -24,6 +25,8 @@ from gateway.core.json_portions import JsonLimits
 from gateway.core.ports import Grant, Observer, Sink, Trace
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Refusal
+from gateway.prompts import PromptRegistry
+from gateway.prompts.registry import PROMPT_ID, PROMPT_VERSION
 from gateway.tasks import start_eagerly
 from gateway.telemetry import Tracing
 from gateway.turns import Turns
@@ -57,6 +60,7 @@ class Generations:
         limits: Limits of a body's size and depth.
         held: Limits the memory of requests.
         turns: Runs the parsing of large bodies.
+        prompts: The registered prompts.
 
     Attributes:
         tasks: Requests that wait.
@@ -77,6 +81,7 @@ class Generations:
         limits: JsonLimits,
         held: HeldBytes,
         turns: Turns,
+        prompts: PromptRegistry,
     ) -> None:
         self.service = service
         self.gate = gate
@@ -90,6 +95,7 @@ class Generations:
         self._max_sequences = max_sequences
         self._limits = limits
         self._turns = turns
+        self._prompts = prompts
         self._open: set[GenerationExchange] = set()
 
     def begin(self, exchange: Exchange, endpoint: Endpoint) -> "GenerationExchange":
@@ -116,6 +122,9 @@ class Generations:
 
     async def _answer(self, generation: "GenerationExchange", grant: Grant, share: Share, body: bytes) -> None:
         exchange, trace, sink = generation.exchange, generation.trace, None
+        named, prompt_headers = generation.named, None
+        if PROMPT_ID in named or PROMPT_VERSION in named:
+            prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
         try:
             parsing = parse_request(
                 generation.endpoint,
@@ -127,11 +136,13 @@ class Generations:
                 hold=share.add,
                 dropped=share.drop,
                 request_id=generation.request_id,
-                session=_text(generation.named.get(b"x-session-id")),
+                session=_text(named.get(b"x-session-id")),
                 received_at=time.monotonic(),
                 caller=grant.caller,
                 peer=generation.peer,
                 max_sequences=self._max_sequences,
+                prompts=self._prompts,
+                prompt_headers=prompt_headers,
             )
             del body  # the request holds it, and may drop it
             request = await self._turns.run(parsing, grant.caller.tenant.id)

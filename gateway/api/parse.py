@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from gateway.api.asked_prompt import Asked, PromptHeaders, asked_prompt
 from gateway.api.request_numbers import check_numbers
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
@@ -30,6 +31,7 @@ from gateway.core.numbers import MAX_SEQUENCES
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import Caller
+from gateway.prompts import PromptRegistry
 
 _MAX_PROMPTS = 4096
 """Prompts in one request."""
@@ -69,6 +71,8 @@ def parse_request(
     caller: Caller,
     peer: str,
     max_sequences: int = MAX_SEQUENCES,
+    prompts: PromptRegistry | None = None,
+    prompt_headers: PromptHeaders | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -87,12 +91,21 @@ def parse_request(
         caller: See ``ChatRequest``.
         peer: See ``ChatRequest``.
         max_sequences: Maximum sequences of one request.
+        prompts: The registered prompts; None without any.
+        prompt_headers: The headers that name an application; None without them.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
-        NotFound: the model is unknown.
+        NotFound: the model, or the prompt, is unknown.
     """
     fields = yield from _object(body, limits, hold)
+    if prompts is not None and (prompt_headers is not None or ("template" in fields and endpoint is Endpoint.CHAT)):
+        if fields.get("messages"):
+            yield from _check_messages(fields, limits)  # its errors name positions in the client's own messages
+        asked = asked_prompt(prompts, prompt_headers, endpoint, Asked(body, fields, caller))
+        if asked.body is not body:
+            hold(len(asked.body))
+        body, fields, caller = asked
     model = fields.get("model")
     if not isinstance(model, str) or model not in models or not caller.may_use(model):
         raise _no_model(model, [each for each in models if caller.may_use(each)])

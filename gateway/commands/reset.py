@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--template-version", metavar="V", help="spaces of this version: as the admin API shows it, or the label alone"
     )
     parser.add_argument("--scope", metavar="S", help='spaces of this scope; "" for those without one')
+    parser.add_argument(
+        "--prompt", metavar="P", help='spaces of this application: ID, or ID@VERSION; "" for those without one'
+    )
     parser.add_argument("--all", action="store_true", help="every space")
     add_admin_arguments(parser)
 
@@ -47,13 +50,13 @@ def run(args: argparse.Namespace) -> int:
     """Run the command. Returns the exit code."""
     selection = {
         name: value
-        for name in ("model", "tenant", "template_version", "scope")
+        for name in ("model", "tenant", "template_version", "scope", "prompt")
         if (value := getattr(args, name)) is not None
     }
     if args.all and selection:
         return _failed(args, "--all is every space: leave the other options out", _USAGE)
     if not args.all and not selection:
-        return _failed(args, "say which: --model, --tenant, --template-version, --scope, or --all", _USAGE)
+        return _failed(args, "say which: --model, --tenant, --template-version, --scope, --prompt, or --all", _USAGE)
     try:
         with AdminClient.from_arguments(args) as admin:
             answer = admin.post("spaces/reset", {"all": True} if args.all else selection)

@@ -6,7 +6,7 @@ mistakes are reported together, unless the file cannot be read or is not YAML. `
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.yaml_document import MAPPING_TAG, TEXT_TAG, compose, read_document, read_text
+from gateway.config.yaml_document import MAPPING_TAG, SMALLEST, TEXT_TAG, compose, read_document, read_text
 from gateway.config.yaml_tree import FILE_PREFIX, Location, Problem, TreeReader, item_type, member_type
 from gateway.core.errors import ConfigInvalid
 
@@ -58,19 +58,27 @@ def named_files(path: Path) -> list[Path]:
     return files
 
 
-def read_config(path: Path, model: type[M], environ: Mapping[str, str]) -> M:
+Check = Callable[[M], Iterable[tuple[Location, str]]]
+"""Finds mistakes in valid settings: where they stand in the file, and what is wrong."""
+
+
+def read_config(
+    path: Path, model: type[M], environ: Mapping[str, str], *, check: Check[M] | None = None, holds: str = SMALLEST
+) -> M:
     """Read ``path``, validate it as ``model``.
 
     Args:
         path: The YAML file. Mistakes name it as it is given here.
         model: What the file must hold.
         environ: Where ``${NAME}`` is looked up.
+        check: Finds further mistakes, if there are none in single values.
+        holds: What the file has to hold, for the message about an empty one.
 
     Raises:
         ConfigInvalid: Every mistake in the order of the file, as ``PATH:LINE: key.path[0].name: what is wrong``. Values
             of secret fields are never part of it.
     """
-    return _read(path, read_document(path), model, environ)
+    return _read(path, read_document(path, holds), model, environ, check)
 
 
 def read_list(path: Path, model: type[M], name: str, environ: Mapping[str, str] = os.environ) -> M:
@@ -96,7 +104,9 @@ def read_list(path: Path, model: type[M], name: str, environ: Mapping[str, str] 
     return _read(path, node, model, environ)
 
 
-def _read(path: Path, document: yaml.MappingNode, model: type[M], environ: Mapping[str, str]) -> M:
+def _read(
+    path: Path, document: yaml.MappingNode, model: type[M], environ: Mapping[str, str], check: Check[M] | None = None
+) -> M:
     tree = TreeReader(environ)
     data = tree.read(document, model)
     problems = list(tree.problems)
@@ -106,6 +116,8 @@ def _read(path: Path, document: yaml.MappingNode, model: type[M], environ: Mappi
         settings = model.model_validate(data, strict=True)
     except ValidationError as invalid:
         problems += [describe(error, model, tree) for error in invalid.errors() if not tree.is_broken(error["loc"])]
+    if settings is not None and check is not None:
+        problems += [Problem(tree.line(place), place, message) for place, message in check(settings)]
     if problems or settings is None:
         problems.sort(key=lambda problem: problem.line)
         raise ConfigInvalid([problem.in_file(path) for problem in problems])

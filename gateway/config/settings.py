@@ -28,6 +28,7 @@ from gateway.config.experiment_settings import ExperimentSettings
 from gateway.config.history_settings import CostSettings, HistorySettings
 from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
+from gateway.config.prompts_settings import PromptSettings, PromptsFile, prompt_mistakes
 from gateway.config.replica_settings import ReplicaSettings, address_of
 from gateway.config.routing_settings import PlacementSettings, QueueSettings, RelaySettings
 from gateway.config.server_settings import ServerSettings, is_loopback
@@ -38,6 +39,7 @@ from gateway.config.tenant_checks import Mistake, mistakes
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.canonical import RuleModes, read_modes
+from gateway.core.tenant import ANYBODY, DEFAULT_TENANT
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _BUILTIN_TOKENIZERS = ("demo",)
@@ -161,6 +163,14 @@ class Settings(BaseModel):
     canon: CanonSettings = CanonSettings()
     """Canonicalization of prompts."""
 
+    prompts: dict[str, PromptSettings] = {}
+    """Registered prompts by id: applications whose requests have rules and lifetimes of their own, and whose texts the
+    gateway fills in. Empty: there are none besides those of `prompts_file`."""
+
+    prompts_file: Path | None = None
+    """A YAML file with further registered prompts: the key `prompts` at its top, with the same form as here. Read at
+    start, and again when it changes. Null: none. A relative path starts at the working directory."""
+
     explain: ExplainSettings = ExplainSettings()
     """Why prompt tokens were computed again."""
 
@@ -280,6 +290,7 @@ class Settings(BaseModel):
             )
         if self.isolation == "none":
             yield from self._lifetimes_without_spaces()
+        yield from self._prompt_mistakes(self.prompts)
         if self.experiment.cold_share and not self.explain.enabled:
             yield (
                 ("experiment", "cold_share"),
@@ -296,6 +307,31 @@ class Settings(BaseModel):
                         f" their prefixes with it (set spaces.{name} for all, or spaces.isolation: tenant)",
                     )
 
+    def _prompt_mistakes(self, prompts: Mapping[str, PromptSettings]) -> Iterator[Mistake]:
+        """Mistakes in registered prompts, with their locations from the top of the file that holds them."""
+        tenants = {tenant.id for tenant in self.tenants}
+        known = None if ANYBODY in tenants else tenants | ({DEFAULT_TENANT} if self.is_open else set())
+        for place, message in prompt_mistakes(prompts, [model.id for model in self.models], known):
+            yield ("prompts", *place), message
+
+    def with_prompts(self, file: Path, environ: Mapping[str, str]) -> Self:
+        """The settings with the prompts of a file added.
+
+        Raises:
+            ConfigInvalid: With every mistake in the file, each with its line and key.
+        """
+
+        def check(read: PromptsFile) -> Iterator[Mistake]:
+            for name in read.prompts.keys() & self.prompts.keys():
+                yield ("prompts", name), "the configuration has a prompt with this id already (remove one of them)"
+            # Texts of the file may include texts of the configuration, which were checked without the file.
+            for place, message in self._prompt_mistakes(self.prompts | read.prompts):
+                if place[1] in read.prompts:
+                    yield place, message
+
+        read = read_config(file, PromptsFile, environ, check=check, holds="the key prompts (prompts: {} for none)")
+        return self.model_copy(update={"prompts": self.prompts | read.prompts})
+
     def _regions(self) -> set[str] | None:
         """Where replicas are; None if that is only known when they are found."""
         found = [model.discover for model in self.models if model.discover is not None]
@@ -305,9 +341,14 @@ class Settings(BaseModel):
         return (regions | {each.template.region for each in found}) - {""}
 
     def masked(self) -> dict[str, Any]:
-        """The settings as JSON-ready values in the file's layout, every secret replaced by ``***``."""
+        """The settings as JSON-ready values in the file's layout, without secrets and texts of prompts."""
         plain = _masked(self.model_dump())
         assert isinstance(plain, dict)
+        for prompt in plain["prompts"].values():
+            for version in prompt["versions"].values():
+                for message in version["messages"]:  # prompts are shown nowhere
+                    message["content"] = f"{len(message['content'])} characters"
+                version["variables"] = dict.fromkeys(version["variables"], "***")
         return plain
 
 
@@ -321,7 +362,8 @@ def load_settings(path: Path, environ: Mapping[str, str] = os.environ) -> Settin
     Raises:
         ConfigInvalid: With every mistake in the file, each with its line and key.
     """
-    return read_config(path, Settings, environ)
+    settings = read_config(path, Settings, environ)
+    return settings if settings.prompts_file is None else settings.with_prompts(settings.prompts_file, environ)
 
 
 def _repeated_names(models: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -37,7 +37,8 @@ and is slower the deeper they are nested."""
 _MAX_NODES = 100_000
 MAX_DEEP = 64
 
-_SMALLEST = 'models: [{id: NAME, replicas: ["http://HOST:8000"]}]'
+SMALLEST = 'at least one model (models: [{id: NAME, replicas: ["http://HOST:8000"]}])'
+"""What a configuration has to hold, for the message about an empty one."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -74,8 +75,12 @@ for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(_tag, _pattern, _first)
 
 
-def read_document(path: Path) -> yaml.MappingNode:
+def read_document(path: Path, holds: str = SMALLEST) -> yaml.MappingNode:
     """The one mapping that the file holds.
+
+    Args:
+        path: The file.
+        holds: What it has to hold, for the message about an empty one.
 
     Raises:
         ConfigInvalid: The file cannot be read, is not UTF-8, is not YAML, is empty, or holds something else. One
@@ -84,10 +89,10 @@ def read_document(path: Path) -> yaml.MappingNode:
     text = read_text(path)
     node = compose(path, text)
     if node is None:
-        raise ConfigInvalid([f"{path}:1: the file is empty, expected at least one model ({_SMALLEST})"])
+        raise ConfigInvalid([f"{path}:1: the file is empty, expected {holds}"])
     if not isinstance(node, yaml.MappingNode):
         raise ConfigInvalid(
-            [f"{path}:{node.start_mark.line + 1}: expected a mapping at the top of the file ({_SMALLEST})"]
+            [f"{path}:{node.start_mark.line + 1}: expected a mapping at the top of the file, with {holds}"]
         )
     return node
 

@@ -230,6 +230,9 @@ def _one_line(key: str) -> str:
 
 def member_type(container: Any, key: str) -> Any:
     """Type of ``key`` in ``container``, without None; Any if it is undeclared."""
+    arguments = get_args(container)
+    if get_origin(container) is dict and arguments:
+        return _plain_type(arguments[1])
     if isinstance(container, type) and issubclass(container, BaseModel):
         field = container.model_fields.get(key)
         return Any if field is None else _plain_type(field.annotation)

@@ -69,6 +69,7 @@ class SpaceKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
         region: As in ``PrefixSpace``.
         narrowed: Stands for the ``cache_salt`` the client itself sent; empty for none.
         variant: As in ``TokenizedPrompt``.
+        prompt: As in ``PrefixSpace``.
     """
 
     model: str
@@ -81,6 +82,7 @@ class SpaceKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
     region: str = ""
     narrowed: str = ""
     variant: str = ""
+    prompt: str = ""
 
 
 MEASUREMENT = "prefix-gateway-measure"

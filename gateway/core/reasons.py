@@ -5,8 +5,8 @@ A request's tokens are explained by a ladder of prefix lengths, each at least as
 ``confirmed`` <= ``chosen`` <= ``anywhere`` <= ``seen_here`` <= ``seen`` <= ``reference`` <= ``reusable`` <= ``prompt``
 
 What stands between two rungs is missed for one of the reasons of the upper one, so hits and reasons add up to the
-prompt's tokens by construction. ``model_changed``, ``model_updated``, ``template_changed`` and ``tokenizer_changed``
-stand below ``seen`` as well, where the very same tokens were computed before such a change.
+prompt's tokens by construction. ``model_changed``, ``model_updated``, ``template_changed``, ``tokenizer_changed`` and
+``prompt_version_changed`` stand below ``seen`` as well, where the very same tokens were computed before such a change.
 """
 
 from collections.abc import Mapping
@@ -73,6 +73,7 @@ class Reason(StrEnum):
     CONTEXT_LOST = "context_lost"
     ARGUMENTS_CHANGED = "arguments_changed"
     TEMPLATE_CHANGED = "template_changed"
+    PROMPT_VERSION_CHANGED = "prompt_version_changed"
     TOKENIZER_CHANGED = "tokenizer_changed"
     MODEL_UPDATED = "model_updated"
     MODEL_CHANGED = "model_changed"
@@ -223,8 +224,10 @@ REASONS: Mapping[Reason, ReasonText] = {
     Reason.SCOPE_ISOLATED: ReasonText(
         Rung.SEEN,
         "Kept apart by scope",
-        "The same tenant computed these tokens in another scope, in another region, or with another cache_salt.",
-        "Use scopes (x-cache-scope), regions and client salts only where data must be kept apart.",
+        "The same tenant computed these tokens for another application, in another scope or region, or "
+        "with another cache_salt.",
+        "Use applications (x-prompt-id), scopes (x-cache-scope), regions and client salts only where data must be kept "
+        "apart.",
         _A,
     ),
     Reason.ADAPTER_CHANGED: ReasonText(
@@ -398,6 +401,15 @@ REASONS: Mapping[Reason, ReasonText] = {
         "changes, and declare the most used prefixes under warm.file.",
         _G,
         subject="The change of the chat template",
+    ),
+    Reason.PROMPT_VERSION_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Other version of the prompt",
+        "The application's prompt has another version than before (x-prompt-version, or the version in template).",
+        "Expected after a roll-out. Clients that name no version change together; two versions in use need two warm "
+        "caches.",
+        _G,
+        subject="The change of the prompt's version",
     ),
     Reason.TOKENIZER_CHANGED: ReasonText(
         Rung.REUSABLE,

@@ -44,7 +44,7 @@ class ModelVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PrefixSpace:
-    """A prefix space: tenant, model version and epoch.
+    """A prefix space: tenant, application, model version and epoch.
 
     Attributes:
         model_id: Id of the model, as clients name it.
@@ -57,6 +57,7 @@ class PrefixSpace:
         region: Regions the tenant is pinned to, sorted, with commas between; empty for none.
         epoch: Number of the present epoch. Numbers are never reused, so blocks of an ended epoch are unreachable. 0: a
             space without isolation that does not expire and was never reset.
+        prompt: The application, as ``id@version`` or ``id``; empty for requests that name none.
     """
 
     model_id: str
@@ -68,6 +69,7 @@ class PrefixSpace:
     context_limit: int
     region: str
     epoch: int
+    prompt: str = ""
 
 
 class ResetCause(StrEnum):
@@ -83,6 +85,8 @@ class ResetCause(StrEnum):
     """An engine serves another model, or is another release, than before; or the model's context limit changed."""
     TEMPLATE_CHANGED = "template_changed"
     """The model's chat template, its version or its tokenizer is another than before."""
+    PROMPT_VERSION = "prompt_version"
+    """Another version of the application's registered prompt became the current one."""
     CONFIGURATION = "configuration"
     """Spaces are kept apart in another way, or with another secret, than before."""
     CROWDED_OUT = "crowded_out"
@@ -100,12 +104,14 @@ class SpaceSelection:
         tenant: Id of a tenant; its group's spaces, where groups share.
         template_version: A version as ``GET /admin/api/spaces`` shows it, or the operator's label alone.
         scope: A scope; empty for requests without one.
+        prompt: An application, as ``id@version``, or its id for all its versions; empty for requests without one.
     """
 
     model: str | None = None
     tenant: str | None = None
     template_version: str | None = None
     scope: str | None = None
+    prompt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gateway.core.api_keys import looks_like_key, redacted
+from gateway.core.application import Application
 from gateway.core.canonical import RuleMode, RuleName
 from gateway.core.ids import TenantId
 
@@ -101,12 +102,14 @@ class Caller:
             (open mode, a trusted proxy).
         scope: Which of the tenant's scopes (role, language, environment) it is for; empty for none.
         models: Models it may use; None for all.
+        application: The application that the request is for; None if it names none.
     """
 
     tenant: Tenant
     key_id: str = ""
     scope: str = ""
     models: frozenset[str] | None = None
+    application: Application | None = None
 
     def may_use(self, model: str) -> bool:
         """Whether it may use a model."""

@@ -11,9 +11,9 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
 from gateway.explain.context_blocks import is_block_missing, is_in_newest, own_share
 from gateway.explain.diff import find_difference
-from gateway.explain.prompt_text import PromptText
+from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
-from gateway.explain.seen.seen_prompts import changed
+from gateway.explain.seen.seen_prompts import changed, of_other_version
 
 _EQUAL_SHOWN = 16
 """Tokens shown before the first differing one."""
@@ -156,6 +156,11 @@ def _cause(
     reason = changed(found.reference.where, record.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
+    if of_other_version(found.reference.where, record.where) and not _is_behind_the_leading(difference):
+        version = REASONS[Reason.PROMPT_VERSION_CHANGED].meaning
+        if difference is None:
+            return _elsewhere(Reason.PROMPT_VERSION_CHANGED)
+        return msgspec.structs.replace(difference, reason=Reason.PROMPT_VERSION_CHANGED, said=version)
     is_lost = record.canonical.context_lost and found.same_conversation
     if is_lost and difference is not None and is_block_missing(found.reference.text, kept.text, difference):
         return msgspec.structs.replace(difference, reason=Reason.CONTEXT_LOST, detail="forgotten", said=_FORGOTTEN)
@@ -167,6 +172,10 @@ def _cause(
             said="The chat template itself prints the time (strftime_now).",
         )
     return difference
+
+
+def _is_behind_the_leading(difference: Difference | None) -> bool:
+    return difference is not None and difference.message is not None and difference.role not in LEADING_ROLES
 
 
 def _of_ids(difference: Difference) -> Difference:

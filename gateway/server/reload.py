@@ -19,7 +19,12 @@ _LOOK_SECONDS = 2.0
 
 _log = structlog.get_logger("gateway.server.reload")
 
-_LIVE_SECTIONS = frozenset({"admission", "canon", "cost", "experiment", "explain", "personal_data", "tenants", "warm"})
+_LIVE_SECTIONS = frozenset(
+    {
+        *("admission", "canon", "cost", "experiment", "explain", "personal_data", "prompts", "prompts_file", "tenants"),
+        "warm",
+    }
+)
 _LIVE_OF_MODELS = frozenset(
     {
         "canon",
@@ -156,6 +161,8 @@ def watched(config: Path, settings: Settings) -> dict[Path, Stamp]:
         files += [folder / name for name in _TOKENIZER_FILES]
     if settings.warm.file is not None:
         files.append(settings.warm.file)
+    if settings.prompts_file is not None:
+        files.append(settings.prompts_file)
     return {file: file_stamp(file) for file in files}
 
 

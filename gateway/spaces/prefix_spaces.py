@@ -303,7 +303,7 @@ class PrefixSpaces:
 
     def _grant(self, space_epoch: SpaceEpoch, model: ModelVersion, narrowed_by: str) -> SpaceGrant:
         space, secret = space_epoch.space, self._rules.secret
-        if not (space.tenant or space.scope or space.epoch or model.template_label or narrowed_by):
+        if not (space.tenant or space.scope or space.prompt or space.epoch or model.template_label or narrowed_by):
             return SpaceGrant(space_epoch.id, None, space)
         salt = engine_salt(secret, space, narrowed_by)
         return SpaceGrant(space_epoch.id, salt, space, client_salt_name(secret, narrowed_by))
@@ -311,7 +311,7 @@ class PrefixSpaces:
     def _begin(self, key: SpaceEpochKey, tenant: Tenant, now: float) -> SpaceEpoch:
         if len(self._epochs) >= self._rules.max_spaces:
             self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
-        space = PrefixSpace(*key, epoch=0)
+        space = PrefixSpace(*key[:-1], epoch=0, prompt=key[-1])
         epoch = self._next_epoch(now) if self._rules.numbered else self._floors.under(space)
         space = dataclasses.replace(space, epoch=epoch)
         space_epoch = SpaceEpoch(space=space, id=epoch_id(space), born_at=now, used_at=now)

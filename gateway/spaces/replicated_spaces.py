@@ -19,12 +19,13 @@ from gateway.core.ports import SharedRecords
 from gateway.core.space import PrefixSpace, ResetCause, SpaceSelection
 from gateway.spaces.prefix_spaces import PrefixSpaces
 from gateway.spaces.resets import EpochChanges, Reset
-from gateway.spaces.space_epoch import SpaceEpoch, check_number, epoch_id, key_of
+from gateway.spaces.space_epoch import SpaceEpoch, check_number, epoch_id
 from gateway.tasks import TaskGroupOwner
 
 
 class EpochMessage(msgspec.Struct, array_like=True):
-    """An epoch, without its totals: every gateway counts its own requests."""
+    """An epoch, without its totals: every gateway counts its own requests. ``prompt`` is last, because earlier releases
+    do not know it."""
 
     model_id: str
     tokenizer_id: str
@@ -39,6 +40,7 @@ class EpochMessage(msgspec.Struct, array_like=True):
     used_at: float
     idle_ttl_seconds: float | None
     max_age_seconds: float | None
+    prompt: str = ""
 
 
 class ResetMessage(msgspec.Struct, array_like=True):
@@ -52,6 +54,7 @@ class ResetMessage(msgspec.Struct, array_like=True):
     epoch: int
     cause: str
     by: str
+    prompt: str | None = None
 
 
 class ModelUpdateMessage(msgspec.Struct, array_like=True):
@@ -82,13 +85,22 @@ class SpacesMessage(msgspec.Struct, array_like=True):
 
 def encode_epoch(space_epoch: SpaceEpoch) -> EpochMessage:
     """The message about an epoch."""
+    space = space_epoch.space
     return EpochMessage(
-        *key_of(space_epoch.space),
-        space_epoch.space.epoch,
+        space.model_id,
+        space.tokenizer_id,
+        space.template_version,
+        space.tenant,
+        space.scope,
+        space.adapter,
+        space.context_limit,
+        space.region,
+        space.epoch,
         space_epoch.born_at,
         space_epoch.used_at,
         space_epoch.idle_ttl_seconds,
         space_epoch.max_age_seconds,
+        space.prompt,
     )
 
 
@@ -109,6 +121,7 @@ def decode_epoch(message: EpochMessage) -> SpaceEpoch:
         message.context_limit,
         message.region,
         message.epoch,
+        message.prompt,
     )
     return SpaceEpoch(
         space=space,
@@ -132,6 +145,7 @@ def encode_reset(reset: Reset) -> ResetMessage:
         reset.epoch,
         str(reset.cause),
         reset.by,
+        chosen.prompt,
     )
 
 
@@ -141,7 +155,7 @@ def decode_reset(message: ResetMessage) -> Reset:
     Raises:
         ValueError: it cannot be one.
     """
-    selection = SpaceSelection(message.model, message.tenant, message.template_version, message.scope)
+    selection = SpaceSelection(message.model, message.tenant, message.template_version, message.scope, message.prompt)
     return Reset(selection, message.owner, check_number(message.epoch), ResetCause(message.cause), message.by)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest
 from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceSelection
 from gateway.core.tenant import Caller, Tenant
@@ -63,6 +64,7 @@ def matches(selection: SpaceSelection, owner: str | None, space: PrefixSpace) ->
         (selection.model is None or selection.model == space.model_id)
         and (selection.tenant is None or owner == space.tenant)
         and (selection.scope is None or selection.scope == space.scope)
+        and (selection.prompt is None or selection.prompt in (space.prompt, prompt_id(space.prompt)))
         and (
             selection.template_version is None
             or selection.template_version in (space.template_version, label_of(space.template_version))
@@ -129,6 +131,7 @@ class SpaceRules:
             model.adapter,
             model.context_limit,
             ",".join(sorted(tenant.regions)) if tenant.regions else "",
+            caller.application.name if caller.application is not None else "",
         )
 
     def owner(self, tenant: Tenant) -> str:

@@ -3,9 +3,10 @@
 vLLM and SGLang accept the request field of the same name, and neither shares blocks between two salts. So prefixes of
 other spaces cannot be hit, independent of the gateway's index, and response times reveal nothing about them.
 
-The salt covers the parts that engines do not separate: tenant, scope, template version, tokenizer and epoch. The others
-need none: model and adapter are part of the engine's own hash, another context limit or region is another engine
-process. As every epoch number is unique, two spaces that differ in any part have different salts in any case.
+The salt covers the parts that engines do not separate: tenant, scope, application, template version, tokenizer and
+epoch. The others need none: model and adapter are part of the engine's own hash, another context limit or region is
+another engine process. As every epoch number is unique, two spaces that differ in any part have different salts in any
+case.
 """
 
 import base64
@@ -37,6 +38,8 @@ def engine_salt(secret: bytes, space: PrefixSpace, narrowed_by: str = "") -> str
         (b"tokenizer_id", space.tokenizer_id),
         (b"epoch", str(space.epoch)),
     ]
+    if space.prompt:
+        parts.append((b"prompt", space.prompt))
     if narrowed_by:
         parts.append((b"client_salt", narrowed_by))
     digest = hmac.digest(secret, _canonical(parts), "sha256")

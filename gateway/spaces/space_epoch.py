@@ -184,8 +184,8 @@ def _time(value: Any) -> float:
 _ENDED_KEPT = 500
 """Most ended epochs that are kept for the admin API."""
 
-SpaceEpochKey = tuple[str, str, str, str, str, str, int, str]
-"""A space without its epoch: the other attributes of ``PrefixSpace``, in their order."""
+SpaceEpochKey = tuple[str, str, str, str, str, str, int, str, str]
+"""A space without its epoch: the other attributes of ``PrefixSpace``, in their order, ``prompt`` last."""
 
 
 class EpochTable:
@@ -259,6 +259,7 @@ def key_of(space: PrefixSpace) -> SpaceEpochKey:
         space.adapter,
         space.context_limit,
         space.region,
+        space.prompt,
     )
 
 

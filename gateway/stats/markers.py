@@ -21,6 +21,8 @@ class MarkerKind(StrEnum):
     """A model has another chat template or tokenizer than before."""
     MODEL_CHANGED = "model_changed"
     """An engine serves another model, or is another release, than before."""
+    PROMPT_VERSION_CHANGED = "prompt_version_changed"
+    """A registered prompt has another current version than before."""
     RESET = "reset"
     """An operator reset prefix spaces."""
 

@@ -73,6 +73,8 @@ async def test_unknown_paths_and_wrong_methods(unguarded):
         {"model": "m"},
         {"tenant": "acme"},
         {"template_version": "v3"},
+        {"prompt": "support@v3"},
+        {"prompt": ""},
         {"scope": "de"},
         {"scope": ""},
         {"model": "m", "tenant": "acme", "template_version": "v3", "scope": "de"},
@@ -82,7 +84,16 @@ async def test_a_reset_is_for_what_was_selected(guarded, selection):
     answer = await guarded.post(RESET, selection, OPERATOR)
     assert answer.json() == {
         "reset": 1,
-        "spaces": [{"id": "k3v9", "model": "m", "tenant": "tenant:acme", "scope": "de", "template_version": "v3+abcd"}],
+        "spaces": [
+            {
+                "id": "k3v9",
+                "model": "m",
+                "tenant": "tenant:acme",
+                "scope": "de",
+                "template_version": "v3+abcd",
+                "prompt": "",
+            }
+        ],
     }
     assert guarded.components.resets == [(SpaceSelection(**selection), "ops")]
     (event,) = guarded.components.events

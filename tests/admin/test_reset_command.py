@@ -111,7 +111,16 @@ def test_json_lists_what_was_reset(run, components):
     assert code == 0
     assert json.loads(out) == {
         "reset": 1,
-        "spaces": [{"id": "k3v9", "model": "m", "tenant": "tenant:acme", "scope": "de", "template_version": "v3+abcd"}],
+        "spaces": [
+            {
+                "id": "k3v9",
+                "model": "m",
+                "tenant": "tenant:acme",
+                "scope": "de",
+                "template_version": "v3+abcd",
+                "prompt": "",
+            }
+        ],
     }
 
 

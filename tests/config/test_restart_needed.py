@@ -95,4 +95,7 @@ def test_every_section_is_taken_over_or_named_as_a_whole_or_by_key():
     """So that a new kind of section cannot be passed over in silence."""
     for name, field in Settings.model_fields.items():
         default = getattr(settings(), name)
-        assert isinstance(default, BaseModel) or name in {"models", "tenants", "state"}, (name, field)
+        assert isinstance(default, BaseModel) or name in {"models", "prompts", "prompts_file", "tenants", "state"}, (
+            name,
+            field,
+        )

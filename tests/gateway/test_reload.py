@@ -294,3 +294,44 @@ async def test_a_replica_moves_to_another_region_at_once(serve, start_engine):
     await eventually(lambda: bool(serving.events("reloaded")))
     assert (await ask(serving, "a")).headers["x-gateway-replica"] != first
     assert not serving.events("restart_needed")
+
+
+def prompts(current, *, tone="Be kind. "):
+    versions = {
+        name: {"messages": [{"role": "system", "content": tone * 60 + name}, {"role": "user", "content": "Hi."}]}
+        for name in ("v1", "v2")
+    }
+    return {"support": {"current": current, "versions": versions}, "other": {"current": "v1", "versions": versions}}
+
+
+async def test_a_new_version_ends_the_spaces_of_its_application_only(setup):
+    serving, _, change = setup
+    await change(prompts=prompts("v1"))
+    names = ("support", "support@v1", "other", "other@v2")
+
+    async def filled(template):
+        return cached(await ask(serving, "a", template=template))
+
+    assert [await filled(name) > 100 for name in names] == [False, True, False, False]
+    await change(prompts=prompts("v2"))
+    assert [await filled(name) > 100 for name in names] == [False, False, True, True]
+    ended = [(space["prompt"], space["cause"]) for space in await spaces(serving, "ended")]
+    assert ended == [("support@v1", "prompt_version")]
+    async with httpx.AsyncClient(base_url=serving.admin_url) as client:
+        metrics = Metrics((await client.get("/metrics")).text)
+    assert metrics.value("gateway_resets_total", cause="prompt_version") == 1
+
+
+async def test_a_file_of_prompts_is_watched_and_a_mistake_in_it_changes_nothing(setup, tmp_path):
+    serving, _, change = setup
+    file = tmp_path / "prompts.yaml"
+    file.write_text(yaml.safe_dump({"prompts": prompts("v1")}))
+    await change(prompts_file=str(file))
+    assert (await ask(serving, "a", template="support@v2")).status_code == 200
+    refused = len(serving.events("reload_refused"))
+    file.write_text(yaml.safe_dump({"prompts": prompts("v3")}))
+    await eventually(lambda: len(serving.events("reload_refused")) > refused)
+    (problem,) = serving.events("reload_refused")[-1]["problems"]
+    assert problem.startswith(f"{file}:")
+    assert "prompts.support.current: there is no version 'v3' (there is v1, v2)" in problem
+    assert (await ask(serving, "a", template="support@v2")).status_code == 200

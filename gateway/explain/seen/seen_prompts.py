@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gateway.core.application import prompt_id
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord, SpaceKey
 from gateway.core.ids import ModelId
@@ -69,6 +70,8 @@ class LossCauses:
             return Reason.EXPIRED
         if cause is ResetCause.TEMPLATE_CHANGED:
             return Reason.TEMPLATE_CHANGED
+        if cause is ResetCause.PROMPT_VERSION:
+            return Reason.PROMPT_VERSION_CHANGED
         return Reason.MODEL_UPDATED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
 
 
@@ -318,11 +321,18 @@ def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:
     return Reason.MODEL_UPDATED if then.context_limit != now.context_limit else None
 
 
+def of_other_version(then: SpaceKey, now: SpaceKey) -> bool:
+    """Whether two spaces are of one application, and of different versions of its prompt."""
+    return bool(now.prompt) and then.prompt != now.prompt and prompt_id(then.prompt) == prompt_id(now.prompt)
+
+
 def _why_not(then: SpaceKey, now: SpaceKey) -> Reason:
     """Why blocks computed in one space cannot be reused in another."""
     if (reason := changed(then, now)) is not None:
         return reason
     if then.owner != now.owner:
         return Reason.TENANT_ISOLATED
+    if of_other_version(then, now):
+        return Reason.PROMPT_VERSION_CHANGED
     # A block of the same space is found here only if the other table has evicted it.
     return Reason.SCOPE_ISOLATED if then != now else Reason.EVICTED

@@ -124,6 +124,7 @@ function Space({ space }) {
     ["Model", space.model],
     ["Template", html`<code>${space.template}</code>`],
     ["Scope", space.scope],
+    ["Application", space.prompt],
     ["Adapter", space.adapter],
     ["Region", space.region],
     ["Context limit", count(space.context_limit)],

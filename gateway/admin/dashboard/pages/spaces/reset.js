@@ -33,6 +33,7 @@ export function ResetDialog({ space, listed, more, tenants, onDone, onClose }) {
         ["Model", space.model],
         ["Shared by", ownerOf(space.tenant)],
         ["Scope", space.scope || "none"],
+        ["Application", space.prompt || "none"],
         ["Template", html`<code>${space.template_version}</code>`],
       ]}
     />
@@ -68,14 +69,14 @@ function NoWord({ space, onClose }) {
  * The body of the order; null if there is none that says it. Of a group's space any of its tenants stands for the group;
  * a space of everybody has none.
  */
-function selectionOf({ model, tenant, scope, template_version }, tenants) {
-  const selection = { model, scope, ...(template_version && { template_version }) };
+function selectionOf({ model, tenant, scope, template_version, prompt }, tenants) {
+  const selection = { model, scope, prompt, ...(template_version && { template_version }) };
   if (!tenant) return selection;
   if (tenant.startsWith("tenant:")) return { ...selection, tenant: tenant.slice(7) };
   const member = tenants.find((each) => `group:${each.group}` === tenant);
   return member ? { ...selection, tenant: member.id } : null;
 }
 
-const NAMES = ["model", "tenant", "scope", "template_version"];
+const NAMES = ["model", "tenant", "scope", "template_version", "prompt"];
 
 const isHit = (each, space) => NAMES.every((name) => each[name] === space[name]);

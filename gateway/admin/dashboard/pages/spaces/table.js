@@ -56,8 +56,9 @@ function Name({ space }) {
 }
 
 function Owner({ space }) {
-  const { tenant, scope } = space;
-  return html`<span>${ownerOf(tenant)}<span class="note">${scope ? `scope ${scope}` : "no scope"}</span></span>`;
+  const { tenant, scope, prompt } = space;
+  const kept = [scope ? `scope ${scope}` : "no scope", prompt && `application ${prompt}`];
+  return html`<span>${ownerOf(tenant)}<span class="note">${kept.filter(Boolean).join(" · ")}</span></span>`;
 }
 
 function Life({ space }) {

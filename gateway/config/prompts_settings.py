@@ -1,0 +1,202 @@
+"""Settings of registered prompts: texts with variables, by id and version; and the checks across them."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from gateway.config.tenant_checks import Mistake
+from gateway.core.canonical import RuleModes, read_modes
+from gateway.core.tenant import is_name
+from gateway.prompts.includes import MAX_INCLUDE_DEPTH, include_circles, wholes
+from gateway.prompts.rendering import MAX_RENDERED_CHARS, is_value
+from gateway.prompts.template_language import TemplateFacts, TemplateMistake, template_facts
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+_NAME_FORM = "expected a name of 1 to 64 characters out of A-Z a-z 0-9 . _ : -"
+
+
+class PromptMessageSettings(BaseModel):
+    """One message of a registered prompt."""
+
+    model_config = _STRICT
+
+    role: str = Field(min_length=1, max_length=64)
+    """Its role: `system`, `user`, `assistant` or what else the model knows."""
+
+    content: str
+    """Its text, a Jinja template: `{{ name }}` prints a variable, `{% if name %}…{% endif %}` and
+    `{% for item in list %}…{% endfor %}` decide and repeat, `{% include 'tone@v1' %}` is the text of another prompt
+    that has one message. There are filters with constant arguments, and no calls, assignments and loops inside loops. A
+    literal `${` is written as `$${`, because the file has variables of its own."""
+
+
+class PromptVersionSettings(BaseModel):
+    """One version of a registered prompt. Clients may rely on a version: change a text by adding another one."""
+
+    model_config = _STRICT
+
+    messages: tuple[PromptMessageSettings, ...] = ()
+    """Its messages, in their order. Messages that a client sends with `template` follow them. Empty: clients send their
+    own, and name the prompt in the headers `x-prompt-id` and `x-prompt-version`."""
+
+    variables: dict[str, Any] = {}
+    """Its variables with their defaults: text, a number, true or false, or a list of these. A value that a client sends
+    must be of the default's type. Null: there is no default, so every request must give it."""
+
+    model: str | None = None
+    """Id of the only model it is for; a request may leave `model` out then. Null: any model."""
+
+    canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
+    """Modes of canonicalization rules for its requests; they go before those of the tenant, the route and the model. A
+    rule that is not named is as there."""
+
+    idle_ttl_seconds: float | None = Field(default=None, gt=0)
+    """Seconds without a request after which its prefix spaces end. Null: as the tenant's. Where the tenant has a
+    value of its own, the shorter one holds. Too small: every pause makes the next prompt cold."""
+
+    max_age_seconds: float | None = Field(default=None, gt=0)
+    """Seconds after which its prefix spaces end in any case. Null: as the tenant's. Where the tenant has a value of its
+    own, the shorter one holds. Too small: prompts turn cold again and again."""
+
+
+class PromptSettings(BaseModel):
+    """An application's prompt: its versions, and which of them is current. Its key is the id that clients name, 1 to
+    64 characters out of `A-Z a-z 0-9 . _ : -`."""
+
+    model_config = _STRICT
+
+    current: str
+    """The version of requests that name none. Another one, taken over by a reload, ends the prefix spaces of the
+    version before: what is cached for it is not reused any more."""
+
+    tenants: tuple[str, ...] | None = None
+    """Ids of the tenants that may use it; for others it does not exist. Null: all."""
+
+    versions: dict[str, PromptVersionSettings]
+    """All versions that requests may name, by their names: as ids, without an `@`. One at least."""
+
+
+Prompts = dict[str, PromptSettings]
+"""Prompts by id."""
+
+
+class PromptsFile(BaseModel):
+    """A file with registered prompts."""
+
+    model_config = _STRICT
+
+    prompts: Prompts
+    """The prompts, as in the configuration."""
+
+
+class _Include(NamedTuple):
+    """An include: where it stands, the prompt that includes, and the included one, both as ``id@version``."""
+
+    place: tuple[str | int, ...]
+    by: str
+    other: str
+
+
+def prompt_mistakes(
+    prompts: Mapping[str, PromptSettings], models: Collection[str], tenants: Collection[str] | None
+) -> Iterator[Mistake]:
+    """Mistakes in texts, variables and names of prompts, with their locations below ``prompts``.
+
+    Args:
+        prompts: The prompts, each valid on its own.
+        models: Ids of all models.
+        tenants: Ids of all tenants; None if some are known only when they send a request.
+    """
+    facts: dict[str, TemplateFacts] = {}
+    included: list[_Include] = []
+    for name, prompt in prompts.items():
+        yield from _name_mistakes((name,), name)
+        if prompt.current not in prompt.versions:
+            yield (name, "current"), f"there is no version {prompt.current!r} ({_known(prompt.versions)})"
+        for position, tenant in enumerate(prompt.tenants or ()):
+            if tenants is not None and tenant not in tenants:
+                yield (name, "tenants", position), f"there is no tenant {tenant!r} ({_known(tenants)})"
+        for number, version in prompt.versions.items():
+            place: tuple[str | int, ...] = (name, "versions", number)
+            yield from _name_mistakes(place, number)
+            if version.model is not None and version.model not in models:
+                yield (*place, "model"), f"there is no model {version.model!r} ({_known(models)})"
+            for variable, default in version.variables.items():
+                if not variable.isidentifier() or variable == "loop":
+                    yield (*place, "variables", variable), "expected a name of letters, digits and _, and not loop"
+                elif default is not None and not is_value(default):
+                    yield (*place, "variables", variable), "expected text, a number, true or false, or a list of these"
+            for position, message in enumerate(version.messages):
+                here = (*place, "messages", position, "content")
+                try:
+                    found = template_facts(message.content)
+                except TemplateMistake as mistake:
+                    yield here, str(mistake)
+                    continue
+                if len(version.messages) == 1:
+                    facts[f"{name}@{number}"] = found
+                included += [_Include(here, f"{name}@{number}", other) for other in found.includes]
+                for variable in sorted(found.variables - version.variables.keys()):
+                    yield here, f"the variable {variable!r} is not declared (add it to variables: {variable}: DEFAULT)"
+    yield from _include_mistakes(prompts, included, facts)
+
+
+def _include_mistakes(
+    prompts: Mapping[str, PromptSettings], included: Sequence[_Include], facts: Mapping[str, TemplateFacts]
+) -> Iterator[Mistake]:
+    """Includes of what does not exist, in circles, with undeclared variables, or of too much text.
+
+    Args:
+        prompts: The prompts.
+        included: Every include.
+        facts: What the texts refer to that may be included.
+    """
+    circles = include_circles(facts)
+    whole = {} if circles else wholes(facts, {name: _length(prompts, name) for name in facts})
+    for place, by, other in included:
+        if other not in facts:
+            yield place, _not_included(prompts, other)
+        elif (by, other) in circles:
+            yield place, f"includes go in a circle: {' > '.join(circles[by, other])} (take one of them out)"
+        elif other in whole:
+            declared = _version(prompts, by).variables
+            for variable in sorted(whole[other].variables - declared.keys()):
+                yield (
+                    place,
+                    f"{other} uses the variable {variable!r}, which {by} does not declare (add it to variables)",
+                )
+            if whole[other].characters > MAX_RENDERED_CHARS:
+                yield place, f"{other} holds more than {MAX_RENDERED_CHARS} characters with all that it includes"
+            if whole[other].depth > MAX_INCLUDE_DEPTH:
+                yield place, f"{other} includes others more than {MAX_INCLUDE_DEPTH} deep (write the texts together)"
+
+
+def _not_included(prompts: Mapping[str, PromptSettings], other: str) -> str:
+    name, at, number = other.partition("@")
+    if not at:
+        return f"include names {other!r} without a version (write {other}@VERSION, so that the text stays the same)"
+    prompt = prompts.get(name)
+    if prompt is None:
+        return f"there is no prompt {name!r} to include ({_known(prompts)})"
+    if number not in prompt.versions:
+        return f"the prompt {name!r} has no version {number!r} to include ({_known(prompt.versions)})"
+    return f"{other} cannot be included: it must have one message with a valid text"
+
+
+def _length(prompts: Mapping[str, PromptSettings], name: str) -> int:
+    return len(_version(prompts, name).messages[0].content)
+
+
+def _version(prompts: Mapping[str, PromptSettings], name: str) -> PromptVersionSettings:
+    prompt_id, _, number = name.partition("@")
+    return prompts[prompt_id].versions[number]
+
+
+def _name_mistakes(place: tuple[str | int, ...], name: str) -> Iterator[Mistake]:
+    if not is_name(name):
+        yield place, _NAME_FORM
+
+
+def _known(names: Collection[str]) -> str:
+    return f"there is {', '.join(sorted(names)[:20])}" if names else "there is none"

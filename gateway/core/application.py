@@ -1,0 +1,28 @@
+"""The application that a request is for: a prompt by its id and version."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """An application, as a request names it.
+
+    Attributes:
+        id: Id of its prompt.
+        version: Version of that prompt; empty if the client names none of a prompt that is not registered.
+        registered: Whether the configuration has it. Ids of others come from clients and are no label of metrics.
+        name: ``id@version``, or the id alone without a version. Neither part contains an ``@``.
+    """
+
+    id: str
+    version: str = ""
+    registered: bool = False
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.id}@{self.version}" if self.version else self.id)
+
+
+def prompt_id(name: str) -> str:
+    """The id in an ``Application.name``."""
+    return name.partition("@")[0]
