@@ -31,6 +31,11 @@ def space_rules(settings: Settings) -> SpaceRules:
         idle_ttl_seconds=idle_ttl_seconds,
         max_age_seconds=max_age_seconds,
         max_spaces=spaces.max_spaces,
+        prompts_expire=any(
+            version.idle_ttl_seconds is not None or version.max_age_seconds is not None
+            for prompt in settings.prompts.values()
+            for version in prompt.versions.values()
+        ),
     )
 
 

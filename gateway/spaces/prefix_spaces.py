@@ -80,12 +80,12 @@ class PrefixSpaces:
         key = self._rules.key(caller, model)
         space_epoch = self._epochs.take(key)  # put back below as the most recently used
         if space_epoch is not None:
-            self._rules.set_times(space_epoch, caller.tenant)
+            self._rules.set_times(space_epoch, caller)
         if space_epoch is not None and (cause := space_epoch.over(now)) is not None:
             self._end(space_epoch, cause, "", now)
             space_epoch = None
         if space_epoch is None:
-            space_epoch = self._begin(key, caller.tenant, now)
+            space_epoch = self._begin(key, caller, now)
         self._epochs.put(key, space_epoch)
         space_epoch.used_at = max(now, space_epoch.used_at)
         self.changed = True
@@ -308,14 +308,14 @@ class PrefixSpaces:
         salt = engine_salt(secret, space, narrowed_by)
         return SpaceGrant(space_epoch.id, salt, space, client_salt_name(secret, narrowed_by))
 
-    def _begin(self, key: SpaceEpochKey, tenant: Tenant, now: float) -> SpaceEpoch:
+    def _begin(self, key: SpaceEpochKey, caller: Caller, now: float) -> SpaceEpoch:
         if len(self._epochs) >= self._rules.max_spaces:
             self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
         space = PrefixSpace(*key[:-1], epoch=0, prompt=key[-1])
         epoch = self._next_epoch(now) if self._rules.numbered else self._floors.under(space)
         space = dataclasses.replace(space, epoch=epoch)
         space_epoch = SpaceEpoch(space=space, id=epoch_id(space), born_at=now, used_at=now)
-        self._rules.set_times(space_epoch, tenant)
+        self._rules.set_times(space_epoch, caller)
         if self.changes is not None:
             self.changes.begun.append(space_epoch)
         return space_epoch

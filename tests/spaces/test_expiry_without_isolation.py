@@ -7,6 +7,7 @@ import pytest
 from space_builders import MODEL, RULES, Ends, caller, spaces
 from test_shared_spaces import Book, Side
 
+from gateway.core.application import Application
 from gateway.core.space import ResetCause, SpaceSelection
 
 NEVER = dataclasses.replace(RULES, isolation="none", idle_ttl_seconds=None, max_age_seconds=None)
@@ -69,6 +70,22 @@ def test_a_reset_counts_beside_expiry():
     first = salt(made, 0.0)
     made.reset(SpaceSelection(model="m"), ResetCause.MANUAL, 1.0)
     assert salt(made, 2.0) not in (first, None)
+
+
+def test_an_application_expires_by_its_own_times_and_all_others_never():
+    ends = Ends()
+    made = spaces(ends, isolation="none", prompts_expire=True)
+    application = Application("support", "v3", registered=True)
+
+    def of_application(now):
+        asked = dataclasses.replace(caller(idle_ttl_seconds=5.0), application=application)
+        return made.enter(asked, MODEL, {}, now).salt
+
+    first, other = of_application(0.0), salt(made, 0.0)
+    assert of_application(4.0) == first
+    assert of_application(10.0) not in (first, None)
+    assert salt(made, 1e6) == other
+    assert ends.causes == ["idle_ttl"]
 
 
 class TestSwitching:
