@@ -463,6 +463,40 @@ REASONS: Mapping[Reason, ReasonText] = {
 }
 
 
+QUESTION_FIRST = "question_first"
+"""Detail of ``USER_DATA``: a question in front of documents that were sent before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What is said about a detail that has a remedy of its own, in place of the reason's text.
+
+    Attributes:
+        subject: As in ``ReasonText``.
+        advice: As in ``ReasonText``.
+        gain: What the remedy would bring, with ``{tokens}`` for the number of tokens.
+    """
+
+    subject: str
+    advice: str
+    gain: str
+
+
+HINTS: Mapping[str, Hint] = {
+    QUESTION_FIRST: Hint(
+        "The question in front of documents",
+        "Put the documents first, always in one order, and the question behind them.",
+        "With the documents first, up to {tokens} tokens more could be reused.",
+    ),
+}
+"""Hints by ``Difference.detail``."""
+
+
+def advice_for(reason: Reason, detail: str) -> str:
+    """What to do about a reason; the advice of its detail if that has its own."""
+    return HINTS[detail].advice if detail in HINTS else REASONS[reason].advice
+
+
 @dataclass(frozen=True, slots=True)
 class RungText:
     """What is said about the tokens between a rung and the one below.

@@ -28,6 +28,7 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
   key in front of it names an id), ``counter`` (two integers).
 * ``user_data``: ``email``, ``phone``, ``timezone``, ``locale``, ``number`` (no integer: a price, a share), ``name``,
   ``value`` (any other short value in the slot of a template), ``documents``, ``words`` (a user's own message),
+  ``question_first`` (a question in front of documents that were sent before),
   ``conversation`` (the rest of another conversation).
 * ``unclassified``: ``edited``: a message with a role that the API does not define.
 """

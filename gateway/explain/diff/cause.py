@@ -14,7 +14,7 @@ from gateway.canon.recognizer.kinds import KINDS, kind_of_both
 from gateway.canon.recognizer.person_kinds import template_value
 from gateway.canon.recognizer.value_kind import ValueKind
 from gateway.core.explanation import Difference
-from gateway.core.reasons import Reason
+from gateway.core.reasons import QUESTION_FIRST, Reason
 from gateway.explain.diff.declared_documents import declared_reordered
 from gateway.explain.diff.slot import Slot, common_length, line_and_column, sameness, slot_at, window_at
 from gateway.explain.diff.text_blocks import reordered
@@ -213,6 +213,7 @@ _PHRASES = {
     "json_key_order": "the same JSON with its keys in another order",
     "blocks": "the same blocks of text in another order",
     "words": "a user's own words",
+    QUESTION_FIRST: "a question in front of documents that were sent before",
     "conversation": "another conversation",
     "tool_calls_redumped": "the same arguments, written differently",
 }

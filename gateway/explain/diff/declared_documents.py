@@ -12,7 +12,7 @@ from gateway.canon.document_places import DocumentPlace
 from gateway.config.operator_patterns import TooSlow
 
 
-class _Document(NamedTuple):
+class KeyedDocument(NamedTuple):
     """A document.
 
     Attributes:
@@ -45,7 +45,7 @@ def declared_reordered(before: str, after: str, at: int, places: Sequence[Docume
 
 def _is_other_order(before: str, after: str, at: int, place: DocumentPlace) -> bool:
     try:
-        one, other = _documents(before, place), _documents(after, place)
+        one, other = keyed_documents(before, place), keyed_documents(after, place)
     except TooSlow:
         return False
     if len(one) != len(other):
@@ -57,20 +57,20 @@ def _is_other_order(before: str, after: str, at: int, place: DocumentPlace) -> b
     return _counted(one) == _counted(other)
 
 
-def _counted(documents: Sequence[_Document]) -> tuple[Counter[str], Counter[str]]:
+def _counted(documents: Sequence[KeyedDocument]) -> tuple[Counter[str], Counter[str]]:
     return Counter(document.key for document in documents), Counter(document.number for document in documents)
 
 
-def _documents(text: str, place: DocumentPlace) -> list[_Document]:
+def keyed_documents(text: str, place: DocumentPlace) -> list[KeyedDocument]:
     """All documents of a text.
 
     Raises:
         TooSlow: a search takes too long.
     """
-    found: list[_Document] = []
+    found: list[KeyedDocument] = []
     for run in place.runs(text):
         for document in run:
             start, end = document.number or (document.end, document.end)
             key = f"{text[document.start : start]}\0{text[end : document.end]}"
-            found.append(_Document(document.start, document.end, key, text[start:end]))
+            found.append(KeyedDocument(document.start, document.end, key, text[start:end]))
     return found
