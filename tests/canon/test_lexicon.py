@@ -58,11 +58,12 @@ LEAST = {
         "phone_prefixes": 5, "phone_links": 24, "counted_words": 27, "counted_links": 9, "national_id_names": 19,
         "card_issuers": 11, "picture_endings": 7, "version_words": 13,
     },
+    "languages": {"names": 28, "words": 713, "scripts": 8, "beginnings": 164},
 }  # fmt: skip
 """Number of entries of each list; a list may have more."""
 
 AS_WRITTEN = {"weeks", "just_now", "time_units", "zone_names", "zones", "log_levels", "iban_lengths"}
-STRUCTURED = {"card_issuers", "phone_formats", "phone_formats_with_0"}
+STRUCTURED = {"names", "card_issuers", "phone_formats", "phone_formats_with_0"}
 
 
 def listed(file, section):
