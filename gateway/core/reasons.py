@@ -67,6 +67,7 @@ class Reason(StrEnum):
     TOOLS_CHANGED = "tools_changed"
     TOOLS_REORDERED = "tools_reordered"
     SYSTEM_CHANGED = "system_changed"
+    LANGUAGE_CHANGED = "language_changed"
     HISTORY_TRIMMED = "history_trimmed"
     HISTORY_EDITED = "history_edited"
     REPLY_RERENDERED = "reply_rerendered"
@@ -345,6 +346,15 @@ REASONS: Mapping[Reason, ReasonText] = {
         "request (documents, memory, a bio): move that behind what repeats.",
         _A,
         subject="The change of the system prompt",
+    ),
+    Reason.LANGUAGE_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Instructions in another language",
+        "The application's instructions come in another language than before, in front of text that repeats.",
+        "Keep one language per conversation, and put what all languages share in front. Each language is a prompt of "
+        "its own: give it a scope (x-cache-scope, or a key's scope).",
+        _A,
+        subject="The change of language",
     ),
     Reason.HISTORY_TRIMMED: ReasonText(
         Rung.REUSABLE,

@@ -63,11 +63,12 @@ LEAST = {
         "name_labels": 93, "name_particles": 37, "no_names": 21, "address_labels": 58, "contract_labels": 41,
         "order_labels": 44,
     },
+    "languages": {"names": 28, "words": 713, "scripts": 8, "beginnings": 164},
 }  # fmt: skip
 """Number of entries of each list; a list may have more."""
 
 AS_WRITTEN = {"weeks", "just_now", "time_units", "zone_names", "zones", "log_levels", "iban_lengths"}
-STRUCTURED = {"card_issuers", "phone_formats", "phone_formats_with_0"}
+STRUCTURED = {"names", "card_issuers", "phone_formats", "phone_formats_with_0"}
 
 
 def listed(file, section):

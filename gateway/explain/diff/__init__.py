@@ -11,6 +11,7 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
   document each).
 * ``system_changed``: ``message_added``, ``message_removed``, ``client_format`` (another client family with entirely
   different leading messages), ``role``, ``content_form``, ``json_key_order``, ``attachments``, ``edited``.
+* ``language_changed``: ``instructions``.
 * ``history_trimmed``: ``trimmed``, ``summarized`` (a summary replaces the cut messages).
 * ``history_edited``: ``message_added``, ``message_removed``, ``role``, ``content_form``, ``json_key_order``,
   ``attachments``, ``tool_calls``, ``name``, ``tool_call_id``, ``edited``.
