@@ -153,6 +153,7 @@ async def test_an_ended_space_has_all_its_parts_and_its_cause(audit):
             "context_limit": 8192,
             "region": "eu",
             "epoch": 17,
+            "prompt": "",
         },
     }
 
