@@ -147,6 +147,7 @@ def request_record(
         canonical=_canonical(encoded, with_body=with_body),
         held_out=_held_out(settled.assignment),
         measured=encoded.source == MEASUREMENT,
+        prompt=request.caller.application.counted_as if request.caller.application is not None else "",
     )
 
 

@@ -29,7 +29,7 @@ Decode = Callable[[list[int]], str]
 Decoders = Callable[[str, str], Decode | None]
 """The decoder for a model id and a tokenizer id; None if it is not loaded in this process."""
 
-_WHOSE = ("model", "tenant", "source", "template")
+_WHOSE = ("model", "tenant", "source", "template", "prompt")
 _SUMMARY = ("window", *_WHOSE, "gateways")
 _REASONS = ("window", *_WHOSE, "reason", "by")
 _REQUESTS = (*_WHOSE, "reason", "session", "limit")
@@ -48,7 +48,7 @@ def show_explained(app: "FastAPI", desk: ExplainClient, decoders: Decoders) -> N
 
     @app.get("/admin/api/report")
     async def month_report(request: Request) -> Response:
-        return _json(await desk.ask("report", read_filters(request, ("month", "tenant", "gateways"))))
+        return _json(await desk.ask("report", read_filters(request, ("month", "tenant", "prompt", "gateways"))))
 
     @app.get("/admin/api/experiment")
     async def experiment(request: Request) -> Response:

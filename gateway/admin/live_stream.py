@@ -274,7 +274,7 @@ def _event(name: bytes, data: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name, orjson.dumps(data))
 
 
-_FILTERS = ("model", "tenant", "source", "template", "reason")
+_FILTERS = ("model", "tenant", "source", "template", "prompt", "reason")
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+OTHER_APPLICATION = "(other)"
+"""Name in totals and metrics of applications whose names clients chose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Application:
@@ -18,6 +21,11 @@ class Application:
     version: str = ""
     registered: bool = False
     name: str = field(init=False)
+
+    @property
+    def counted_as(self) -> str:
+        """Its name in totals and metrics: all that are not registered have one in common."""
+        return self.name if self.registered else OTHER_APPLICATION
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", f"{self.id}@{self.version}" if self.version else self.id)

@@ -136,6 +136,8 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
             is reported about rules.
         held_out: Whether the experiment held it out.
         measured: Whether it was sent to measure, and not by an application.
+        prompt: The application in totals: ``id@version`` of a registered prompt, ``(other)`` for a name that a client
+            chose; empty for none.
     """
 
     request_id: str
@@ -180,6 +182,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     canonical: Canonicalized = Canonicalized()
     held_out: HeldOut = HeldOut.NO
     measured: bool = False
+    prompt: str = ""
 
     @property
     def is_reported(self) -> bool:

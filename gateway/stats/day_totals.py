@@ -1,4 +1,4 @@
-"""Totals by day, tenant and model, kept for more than a year: what a tenant's month costs.
+"""Totals by day, tenant, model and application, kept for more than a year: what a tenant's month costs.
 
 Days are those of UTC. Only whole numbers are kept, so a report can be reproduced exactly from the same totals.
 """
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest
 from gateway.stats.label_limiter import OTHER
 from gateway.stats.prices import NO_TOKEN_PRICES, ComputePrice, TokenPrices
@@ -20,7 +21,7 @@ _DAY_SECONDS = 86_400
 _MILLION = 1_000_000
 _EPOCH = date(1970, 1, 1)
 _MAX_KEYS = 1000
-"""Tenants times models of one day with totals of their own: trusted proxies may name tenants."""
+"""Tenants times models times applications of one day with totals of their own: trusted proxies may name tenants."""
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
@@ -32,11 +33,13 @@ class DayKey(NamedTuple):
         day: Days since 1970-01-01, UTC.
         tenant: Id of the tenant, or ``(other)``.
         model: Id of the model.
+        prompt: As in ``StatsKey``; days of earlier releases do not have it.
     """
 
     day: int
     tenant: str
     model: str
+    prompt: str = ""
 
 
 class DayTotal(msgspec.Struct, array_like=True, gc=False):
@@ -79,15 +82,15 @@ def cost(total: DayTotal, prices: TokenPrices) -> float | None:
 
 
 class DayTotals:
-    """Totals by day, tenant and model."""
+    """Totals by day, tenant, model and application."""
 
     def __init__(self) -> None:
         self._totals: dict[DayKey, DayTotal] = {}
         self._keys_of: dict[int, int] = {}
 
-    def add(self, at: float, tenant: str, model: str, total: DayTotal) -> None:
+    def add(self, at: float, tenant: str, model: str, prompt: str, total: DayTotal) -> None:
         """Add totals of requests that ended at ``at``, Unix seconds."""
-        self._add(DayKey(int(at // _DAY_SECONDS), tenant, model), total)
+        self._add(DayKey(int(at // _DAY_SECONDS), tenant, model, prompt), total)
 
     def items(self) -> Iterable[tuple[DayKey, DayTotal]]:
         """All of them."""
@@ -103,8 +106,8 @@ class DayTotals:
         if known is None:
             if key.day not in self._keys_of:
                 self._forget_before(key.day - KEPT_DAYS)
-            if self._keys_of.get(key.day, 0) >= _MAX_KEYS and key.tenant != OTHER:
-                self._add(key._replace(tenant=OTHER), total)
+            if self._keys_of.get(key.day, 0) >= _MAX_KEYS and (key.tenant != OTHER or key.prompt):
+                self._add(key._replace(tenant=OTHER, prompt=""), total)
                 return
             known = self._totals[key] = DayTotal()
             self._keys_of[key.day] = self._keys_of.get(key.day, 0) + 1
@@ -127,7 +130,7 @@ def report(
 
     Args:
         sources: Totals of this gateway, and of others.
-        arguments: ``month``, such as ``2026-11`` (default: the present one), and ``tenant``: only this one.
+        arguments: ``month``, such as ``2026-11`` (default: the present one), and ``tenant`` and ``prompt``: only these.
         now: Unix seconds.
         price: Prices by model; those of ``""`` apply to models without their own.
 
@@ -137,34 +140,40 @@ def report(
     month = arguments.get("month") or f"{datetime.fromtimestamp(now, UTC):%Y-%m}"
     if not _MONTH.fullmatch(month):
         raise BadRequest("`month` must be a month such as 2026-11.", param="month", code="invalid_value")
-    tenant = arguments.get("tenant")
+    tenant, prompt = arguments.get("tenant"), arguments.get("prompt")
     sums: dict[tuple[str, str], DayTotal] = {}
+    by_prompt: dict[tuple[str, str], DayTotal] = {}
     days: set[int] = set()
     for key, total in (item for source in sources for item in source.items()):
-        if _month_of(key.day) == month and tenant in (None, key.tenant):
+        is_of_prompt = prompt is None or prompt in (key.prompt, prompt_id(key.prompt))
+        if _month_of(key.day) == month and tenant in (None, key.tenant) and is_of_prompt:
             days.add(key.day)
             sums.setdefault((key.tenant, key.model), DayTotal()).add(total)
-    rows = list(_rows(sums, price.tokens))
+            if key.prompt:
+                by_prompt.setdefault((key.prompt, key.model), DayTotal()).add(total)
+    rows = list(_rows("tenant", sums, price.tokens))
     return {
         "month": month,
         "tenant": tenant,
+        "prompt": prompt,
         "currency": price.currency,
         "days": len(days),
         "first_day": _date_of(min(days)) if days else None,
         "last_day": _date_of(max(days)) if days else None,
         "rows": rows,
+        "by_prompt": list(_rows("prompt", by_prompt, price.tokens)),
         "total": _total(rows),
     }
 
 
 def _rows(
-    sums: Mapping[tuple[str, str], DayTotal], prices: Mapping[str, TokenPrices]
+    name: str, sums: Mapping[tuple[str, str], DayTotal], prices: Mapping[str, TokenPrices]
 ) -> Iterator[dict[str, int | float | str | None]]:
-    for (tenant, model), total in sorted(sums.items()):
+    for (value, model), total in sorted(sums.items()):
         price = prices.get(model) or prices.get("") or NO_TOKEN_PRICES
         spent, without_cache = cost(total, price), cost(msgspec.structs.replace(total, cached_tokens=0), price)
         yield {
-            "tenant": tenant,
+            name: value,
             "model": model,
             "requests": total.requests,
             "prompt_tokens": total.prompt_tokens,

@@ -214,6 +214,7 @@ def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]
         "endpoint": record.endpoint,
         "tenant": record.tenant,
         "source": record.source,
+        "prompt": record.where.prompt,
         "session": record.session,
         "turn": explanation.turn or None,
         "status": record.status,

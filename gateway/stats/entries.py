@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from gateway.core.application import prompt_id
 from gateway.core.canonical import Canonicalized
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import Reason
@@ -34,6 +35,7 @@ class _PackedEntry(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     source: str
     template: str
+    prompts: frozenset[str]
     session: str
     reasons: frozenset[Reason]
     packed: bytes
@@ -78,6 +80,7 @@ class RequestEntries:
             tenant=record.tenant,
             source=record.source,
             template=record.where.template,
+            prompts=frozenset((record.where.prompt, prompt_id(record.where.prompt), record.prompt)),
             session=record.session,
             reasons=frozenset(each.reason for each in explanation.missed if each.tokens),
             packed=_pack(RequestEntry(bare, explanation, gpus)),
@@ -113,6 +116,7 @@ class RequestEntries:
         tenant: str | None = None,
         source: str | None = None,
         template: str | None = None,
+        prompt: str | None = None,
         session: str | None = None,
         reason: Reason | None = None,
     ) -> Iterator[RequestEntry]:
@@ -123,6 +127,7 @@ class RequestEntries:
                 and tenant in {None, kept.tenant}
                 and source in {None, kept.source}
                 and template in {None, kept.template}
+                and (prompt is None or prompt in kept.prompts)
                 and session in {None, kept.session}
                 and (reason is None or reason in kept.reasons)
             ):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gateway.core.application import prompt_id
 from gateway.core.explanation import Attribution, Difference, Explanation
 from gateway.core.reasons import HINTS, REASONS, Reason, Remedy, advice_for
 from gateway.stats.figures import points, share
@@ -128,6 +129,7 @@ class SlotPlace(NamedTuple):
         tenant: As in ``StatsKey``.
         source: As in ``StatsKey``.
         template: As in ``StatsKey``.
+        prompt: As in ``StatsKey``.
         regex: Regular expression that finds the value.
         reason: Kind of the value.
     """
@@ -136,6 +138,7 @@ class SlotPlace(NamedTuple):
     tenant: str
     source: str
     template: str
+    prompt: str
     regex: str
     reason: Reason
 
@@ -210,9 +213,9 @@ class Suggestions:
         reasons: dict[SlotPlace, Counter[Reason]] = {}
         for bucket in covering_buckets(rings, now, selection.window.seconds):
             for place, loss in bucket.items():
-                if selection.takes(place.model, place.tenant, place.source, place.template):
-                    # One suggestion for all versions of a template and all kinds of values.
-                    same = place._replace(template="", reason=Reason.UNCLASSIFIED)
+                if selection.takes(place.model, place.tenant, place.source, place.template, place.prompt):
+                    # One suggestion for all versions of a template or application and all kinds of values.
+                    same = place._replace(template="", prompt=prompt_id(place.prompt), reason=Reason.UNCLASSIFIED)
                     totals.setdefault(same, SlotLoss()).add(loss)
                     reasons.setdefault(same, Counter())[place.reason] += max(loss.tokens, 1)
         found = [(place, loss) for place, loss in totals.items() if loss.tokens]
@@ -292,6 +295,7 @@ def _shown(cause: CostKey, cost: Cost, covered_seconds: float, price: ComputePri
         "tenant": cause.key.tenant,
         "source": cause.key.source,
         "template": cause.key.template,
+        "prompt": cause.key.prompt,
         "reason": cause.reason,
         "title": text.title,
         "detail": cause.detail,

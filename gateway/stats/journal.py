@@ -110,10 +110,11 @@ class Stats:
             explanation.prompt_tokens if explanation.hits_confirmed else 0,
             record.completion_tokens or 0,
         )
-        self._history.days.add(record.at, record.tenant, record.model, used)
+        self._history.days.add(record.at, record.tenant, record.model, record.prompt, used)
         if not record.is_reported:
             return
-        key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.at)
+        template, prompt = record.where.template, record.prompt
+        key = self._keys.key(record.model, record.tenant, record.source, template, prompt, record.at)
         self._counts.add(key, record.at, row_of(record, explanation, gpus))
         per_token = record.prefill_seconds_per_token * gpus
         self._findings.add(key, record.request_id, record.at, explanation, per_token)
@@ -128,6 +129,7 @@ class Stats:
         tenant: str,
         source: str,
         template: str,
+        prompt: str = "",
         requests: int,
         prompt_tokens: int,
         hits: int,
@@ -144,6 +146,7 @@ class Stats:
             tenant: As in ``RequestRecord``.
             source: As in ``RequestRecord``.
             template: As ``RequestRecord.where.template``.
+            prompt: As in ``RequestRecord``.
             requests: Number of requests.
             prompt_tokens: Their prompt tokens.
             hits: Their hit tokens.
@@ -153,10 +156,10 @@ class Stats:
             completion_tokens: Their generated tokens.
         """
         used = DayTotal(requests, prompt_tokens, hits, prompt_tokens if hits_confirmed else 0, completion_tokens)
-        self._history.days.add(at, tenant, model, used)
+        self._history.days.add(at, tenant, model, prompt, used)
         if source == MEASUREMENT:
             return
-        key = self._keys.key(model, tenant, source, template, at)
+        key = self._keys.key(model, tenant, source, template, prompt, at)
         per_token = prefill_seconds / prompt_tokens if prompt_tokens else 0.0
         row = row_of_skipped(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
         self._counts.add(key, at, row)
@@ -196,7 +199,7 @@ class Stats:
             case "history":
                 return self._history.encoded()
             case "report":
-                given = read_names(arguments, ("month", "tenant", "gateways"))
+                given = read_names(arguments, ("month", "tenant", "prompt", "gateways"))
                 return orjson.dumps(self._report(given, now, others))
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
 
@@ -328,6 +331,7 @@ def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[st
         tenant=given.get("tenant"),
         source=given.get("source"),
         template=given.get("template"),
+        prompt=given.get("prompt"),
         session=given.get("session"),
         reason=read_reason(given),
     )
@@ -346,6 +350,7 @@ def _line(entry: RequestEntry) -> dict[str, object]:
         "tenant": record.tenant,
         "source": record.source,
         "template": record.where.template,
+        "prompt": record.where.prompt,
         "session": record.session,
         "turn": explanation.turn or None,
         "replica": record.replica,

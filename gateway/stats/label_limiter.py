@@ -6,8 +6,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gateway.core.application import prompt_id
+
 OTHER = "(other)"
-"""Replaces every source, tenant, template version or model beyond the bound."""
+"""Replaces every source, tenant, template version, application or model beyond the bound."""
 
 _UNUSED_SECONDS = 3600.0
 _REPLACED_SECONDS = 60.0
@@ -22,9 +24,9 @@ class StatsLimits:
         requests: Maximum number of requests kept in detail.
         ttl_seconds: How long their details are kept.
         request_bytes: Maximum memory of these details, all together.
-        keys: Maximum number of label sets (model, tenant, source, template version) with sums of their own; further
-            ones are counted as ``(other)``.
-        sources: Maximum number of sources per tenant, model and template version.
+        keys: Maximum number of label sets (model, tenant, source, template version, application) with sums of their
+            own; further ones are counted as ``(other)``.
+        sources: Maximum number of sources per tenant, model, template version and application.
         findings: Maximum number of findings per time bucket.
         suggestions: Maximum number of suggestions per time bucket.
     """
@@ -39,21 +41,24 @@ class StatsLimits:
 
 
 class StatsKey(NamedTuple):
-    """The labels of totals: each as in ``RequestRecord``, or ``OTHER``; ``template`` is that of its space."""
+    """The labels of totals: each as in ``RequestRecord``, or ``OTHER``; ``template`` is that of its space.
+    ``prompt`` has a default, because histories of earlier releases do not have it."""
 
     model: str
     tenant: str
     source: str
     template: str
+    prompt: str = ""
 
 
 class LabelLimiter:
     """Gives every request the key it is counted under.
 
     A key stays while it is used at least once an hour, so a flood of new names does not evict existing keys. Beyond the
-    bounds, sources are replaced by ``OTHER`` first, then tenants, then template versions, then models: clients choose
-    the first, while versions and models are the operator's, and few. A new template version would double the keys for
-    an hour; so at the bound it evicts a key of an older version that was not used for a minute. Versions in use at the
+    bounds, sources are replaced by ``OTHER`` first, then tenants, then template versions and applications, then
+    models: clients choose the first, while versions and models are the operator's, and few. A new version of a template
+    or of an application would double the keys for an hour; so at the bound it evicts a key of an older version that was
+    not used for a minute. Versions in use at the
     same time have keys of their own.
 
     Args:
@@ -69,9 +74,11 @@ class LabelLimiter:
         """Apply other bounds."""
         self._limits = limits
 
-    def key(self, model: str, tenant: str, source: str, template: str, at: float) -> StatsKey:
+    def key(  # noqa: PLR0917 - the labels in their order
+        self, model: str, tenant: str, source: str, template: str, prompt: str, at: float
+    ) -> StatsKey:
         """The key of a request that ended at ``at``."""
-        wanted = StatsKey(model, tenant, source, template)
+        wanted = StatsKey(model, tenant, source, template, prompt)
         if wanted in self._used:
             self._used[wanted] = at
             return wanted
@@ -85,23 +92,24 @@ class LabelLimiter:
             chosen = wanted
         else:
             folded = (
-                (StatsKey(model, tenant, OTHER, template), bound + bound // 2),
-                (StatsKey(model, OTHER, OTHER, template), bound + bound * 3 // 4),
-                (StatsKey(model, OTHER, OTHER, OTHER), 2 * bound - 1),
+                (StatsKey(model, tenant, OTHER, template, prompt), bound + bound // 2),
+                (StatsKey(model, OTHER, OTHER, template, prompt), bound + bound * 3 // 4),
+                (StatsKey(model, OTHER, OTHER, OTHER, OTHER), 2 * bound - 1),
             )
             chosen = next(
                 (key for key, limit in folded if key in self._used or len(self._used) < limit),
-                StatsKey(OTHER, OTHER, OTHER, OTHER),
+                StatsKey(OTHER, OTHER, OTHER, OTHER, OTHER),
             )
         self._used[chosen] = at
         return chosen
 
     def _evict_predecessor(self, wanted: StatsKey, at: float) -> None:
         for key, used in self._used.items():
-            if key[:3] == wanted[:3] and at - used >= _REPLACED_SECONDS:
+            is_other_version = key[:3] == wanted[:3] and prompt_id(key.prompt) == prompt_id(wanted.prompt)
+            if is_other_version and at - used >= _REPLACED_SECONDS:
                 del self._used[key]
                 return
 
     def _sources(self, wanted: StatsKey) -> int:
-        """Number of sources of the same tenant, model and template version."""
-        return sum(key[:2] == wanted[:2] and key.template == wanted.template for key in self._used)
+        """Number of sources of the same tenant, model, template version and application."""
+        return sum(key[:2] == wanted[:2] and key[3:] == wanted[3:] for key in self._used)

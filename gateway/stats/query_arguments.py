@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest
 from gateway.core.reasons import Reason
 from gateway.stats.time_buckets import DEFAULT_WINDOW, WINDOWS, TimeWindow
@@ -11,7 +12,7 @@ from gateway.stats.time_buckets import DEFAULT_WINDOW, WINDOWS, TimeWindow
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
 
-Part = Literal["model", "tenant", "source", "template"]
+Part = Literal["model", "tenant", "source", "template", "prompt"]
 """Labels that totals can be grouped by and requests filtered by."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
@@ -28,6 +29,7 @@ class Selection:
         tenant: Id of the tenant.
         source: Client family.
         template: Version of the template.
+        prompt: An application: ``id@version``, or its id for all its versions.
     """
 
     window: TimeWindow
@@ -35,14 +37,16 @@ class Selection:
     tenant: str | None = None
     source: str | None = None
     template: str | None = None
+    prompt: str | None = None
 
-    def takes(self, model: str, tenant: str, source: str, template: str) -> bool:
+    def takes(self, model: str, tenant: str, source: str, template: str, prompt: str = "") -> bool:
         """Whether requests with these labels match."""
         return (
             self.model in (None, model)
             and self.tenant in (None, tenant)
             and self.source in (None, source)
             and self.template in (None, template)
+            and (self.prompt is None or self.prompt in (prompt, prompt_id(prompt)))
         )
 
     @property

@@ -20,6 +20,20 @@ class MetricCatalog:
             ("model", "tenant", "endpoint", "status"),
             registry=registry,
         )
+        self.application_requests = Counter(
+            "gateway_application_requests",
+            "Requests that name an application, by the status sent to the client. (other): applications that are not"
+            " registered.",
+            ("prompt", "status"),
+            registry=registry,
+        )
+        self.application_tokens = Counter(
+            "gateway_application_tokens",
+            "Prompt tokens of requests that name an application, as counted by the engine: all of them (prompt), and"
+            " those of them that it reported as cached (cached).",
+            ("prompt", "part"),
+            registry=registry,
+        )
         self.prompt_tokens = Counter(
             "gateway_prompt_tokens",
             "Prompt tokens processed by replicas, as counted by the engine.",

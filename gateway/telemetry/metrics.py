@@ -71,6 +71,12 @@ class MetricsObserver:
         tenant = s.caller.tenant.label
         c.requests.values[s.model, tenant, s.endpoint, s.status] += 1
         c.encodings.values[s.model, s.token_source] += 1
+        application = s.caller.application
+        if application is not None:
+            c.application_requests.inc(application.counted_as, s.status)
+            if _computed(s):
+                c.application_tokens.inc(application.counted_as, "prompt", by=s.prompt_tokens)
+                c.application_tokens.inc(application.counted_as, "cached", by=s.cached_tokens or 0)
         decision = _UNPLACED if s.decision is None else s.decision.kind
         c.request_seconds.series[s.model, s.endpoint, decision].observe_request(s.seconds, s.request_id)
         overhead = c.overhead_seconds.series

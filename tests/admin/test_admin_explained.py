@@ -71,9 +71,9 @@ async def test_an_unknown_parameter_is_refused(unguarded, path, param):
 @pytest.mark.parametrize(
     "path",
     [
-        "summary?window=15m&model=m&tenant=t&source=s&template=v&gateways=all",
-        "reasons?window=15m&model=m&tenant=t&source=s&template=v&reason=evicted&by=source",
-        "requests?model=m&tenant=t&source=s&template=v&reason=evicted&session=x&limit=5",
+        "summary?window=15m&model=m&tenant=t&source=s&template=v&prompt=p&gateways=all",
+        "reasons?window=15m&model=m&tenant=t&source=s&template=v&prompt=p&reason=evicted&by=source",
+        "requests?model=m&tenant=t&source=s&template=v&prompt=p&reason=evicted&session=x&limit=5",
     ],
 )
 async def test_what_the_port_accepts_is_in_the_journal(unguarded, path):

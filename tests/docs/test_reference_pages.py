@@ -41,7 +41,8 @@ def paths_in(value: Any, path: str = "") -> set[str]:
         return {each for entry in value for each in paths_in(entry, path)}
     if not isinstance(value, dict):
         return set()
-    if path in {".by_source.reasons", ".buckets.reasons", ".by_model", ".by_tenant", ".by_template", ".timings.stages"}:
+    alike = {".by_model", ".by_tenant", ".by_template"} | ({".by_prompt"} if "hit_rate" in value else set())
+    if path in {".by_source.reasons", ".buckets.reasons", ".timings.stages"} | alike:
         return set()  # named by code, or as another one
     if path == ".buckets.groups":
         return paths_in(list(value.values()), path)  # by their ids
@@ -135,6 +136,7 @@ def journal() -> Stats:
     finished = answered(
         request_id="r1",
         at=NOON,
+        prompt="support@v3",
         model="m",
         where=SpaceKey(model="m"),
         predicted_tokens=32,

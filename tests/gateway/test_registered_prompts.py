@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from api_errors import problem
-from running_gateway import COMPLETIONS, settings_for
+from running_gateway import COMPLETIONS, eventually, settings_for
 from tenancy import SECRET, cached, sections, tenant
 
 from gateway.config.settings import Settings
@@ -221,3 +221,40 @@ async def test_the_example_of_the_page(engine, start_gateway):
     (got,) = received(engine)
     assert got.pop("cache_salt")
     assert got == json.loads(sent.replace('"chat"', '"demo"'))
+
+
+async def test_what_an_application_used_is_reported_apart(engine, start_gateway):
+    gateway = await start_gateway(engine, prompts=PROMPTS, explain={"enabled": True})
+    template = {"model": "demo", "template": "support", "variables": {"product": "P"}}
+    for headers, body in (
+        ({}, template),
+        ({}, template),
+        ({"x-prompt-id": "unlisted"}, {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}),
+        ({}, {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}),
+    ):
+        assert (await send(gateway, headers, **body)).status_code == 200
+
+    async def asked(path, **query):
+        answer = await gateway.admin.get(f"/admin/api/{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def counted():
+        return (await asked("summary"))["requests"] == 4
+
+    await eventually(counted)
+    whole = await asked("summary")
+    assert {row["prompt"]: row["requests"] for row in whole["by_prompt"]} == {"support@v2": 2, "(other)": 1, "": 1}
+    for prompt in ("support", "support@v2"):
+        of_it = await asked("summary", prompt=prompt)
+        assert (of_it["requests"], of_it["hit_rate"] > 0.4) == (2, True)
+        assert len((await asked("requests", prompt=prompt))["requests"]) == 2
+    assert (await asked("summary", prompt="support@v1"))["requests"] == 0
+    (row,) = (await asked("report", prompt="support"))["by_prompt"]
+    assert (row["prompt"], row["requests"]) == ("support@v2", 2)
+    assert row["prompt_tokens"] == (await asked("summary", prompt="support"))["prompt_tokens"]
+    metrics = await gateway.metrics()
+    assert metrics.value("gateway_application_requests_total", prompt="support@v2", status="200") == 2
+    assert metrics.value("gateway_application_requests_total", prompt="(other)") == 1
+    assert metrics.value("gateway_application_tokens_total", prompt="support@v2", part="prompt") == row["prompt_tokens"]
+    assert metrics.value("gateway_application_tokens_total", prompt="support@v2", part="cached") > 200

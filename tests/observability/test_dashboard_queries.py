@@ -191,8 +191,11 @@ def test_of_a_healthy_gateway_only_the_personal_data_is_reported(scraped):
 def test_it_scrapes_what_the_catalog_declares(scraped):
     seen = set(scraped.label_values("__name__", '{__name__=~"gateway_.+"}'))
     assert seen <= exposed()
-    # Nothing was warmed, no client was refused, all replicas were found, and no search for personal data was left out.
+    # No application was named, nothing was warmed, no client was refused, all replicas were found, and no search for
+    # personal data was left out.
     assert exposed() - seen == {
+        "gateway_application_requests_total",
+        "gateway_application_tokens_total",
         "gateway_discovery_errors_total",
         "gateway_personal_data_skipped_total",
         "gateway_shed_total",

@@ -1,10 +1,13 @@
 """Gateways that place requests in the same spaces, exchange messages, and store them."""
 
+import dataclasses
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from space_builders import MODEL, Ends, caller, spaces, tenant
 
+from gateway.core.application import Application
 from gateway.core.space import ResetCause, SpaceSelection
 from gateway.spaces import ReplicatedSpaces
 
@@ -154,6 +157,28 @@ def test_a_reset_ends_the_epochs_of_all_with_any_clocks(book, ahead):
     # Received once more it ends nothing.
     theirs.receive_from(ours, everything=True)
     assert theirs.salt("a") == after
+
+
+def test_a_reset_of_a_version_ends_those_of_its_application_at_all_gateways(book):
+    ours, theirs = Side(book), Side(book)
+
+    def salts(side):
+        of = [Application("support", "v1", registered=True), Application("support", "v2"), Application("sales", "v1")]
+        callers = [dataclasses.replace(caller("acme"), application=each) for each in of]
+        return [side.spaces.enter(each, MODEL, {}, side.wall).salt for each in callers]
+
+    before = salts(ours)
+    theirs.receive_from(ours)
+    assert salts(theirs) == before
+    ours.reset(prompt="support@v1")
+    theirs.receive_from(ours)
+    after = salts(theirs)
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False, True, True]
+    ours.receive_from(theirs)
+    assert salts(ours) == after
+    ours.reset(prompt="support")
+    theirs.receive_from(ours)
+    assert [one == other for one, other in zip(after, salts(theirs), strict=True)] == [False, False, True]
 
 
 async def test_a_reset_reaches_a_gateway_that_did_not_receive_it(book):

@@ -15,10 +15,19 @@ def journal() -> Stats:
     made = Stats(NOON - 3600)
     made.add(finished("a", NOON - 3, model="m", tenant="acme", source="web", session="s1"), explanation(), 1)
     evicted = explanation(0, {Reason.EVICTED: 10})
-    made.add(finished("b", NOON - 2, model="n", tenant="acme", source="mobile", session="s2"), evicted, 1)
-    rolled_out = SpaceKey("m", template="v4")
+    other = SpaceKey("n", template="v3", prompt="own-name@1")
     made.add(
-        finished("c", NOON - 1, model="m", tenant="shop", source="web", session="s1", where=rolled_out), evicted, 1
+        finished("b", NOON - 2, model="n", tenant="acme", source="mobile", session="s2", where=other, prompt="(other)"),
+        evicted,
+        1,
+    )
+    rolled_out = SpaceKey("m", template="v4", prompt="support@v2")
+    made.add(
+        finished(
+            "c", NOON - 1, model="m", tenant="shop", source="web", session="s1", where=rolled_out, prompt="support@v2"
+        ),
+        evicted,
+        1,
     )
     return made
 
@@ -35,6 +44,10 @@ def journal() -> Stats:
         ({"model": "m", "tenant": "acme", "source": "web", "template": "v3"}, "a"),
         ({"model": "m", "tenant": "acme", "source": "web", "template": "v4"}, ""),
         ({"model": "", "tenant": "", "source": "", "template": ""}, "cba"),
+        ({"prompt": "support"}, "c"),
+        ({"prompt": "support@v2"}, "c"),
+        ({"prompt": "support@v1"}, ""),
+        ({"prompt": "(other)"}, "b"),
         ({"model": "nobody"}, ""),
         ({"tenant": "ACME"}, ""),
     ],

@@ -44,6 +44,7 @@ def test_a_line_says_what_one_looks_for():
         "tenant": "acme",
         "source": "web",
         "template": "v3",
+        "prompt": "",
         "session": "s1",
         "turn": 3,
         "replica": "r0:8000",

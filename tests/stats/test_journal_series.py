@@ -71,7 +71,7 @@ def test_where_nothing_came_there_are_no_groups():
         st.tuples(explanations, st.floats(0, 90_000), *(st.integers(0, most) for most in (2, 11, 11, 3))), max_size=30
     ),
     st.sampled_from(["15m", "1h", "24h", "7d"]),
-    st.sampled_from(["model", "tenant", "source", "template"]),
+    st.sampled_from(["model", "tenant", "source", "template", "prompt"]),
     st.sampled_from([{}, {"reason": "new_content"}, {"tenant": "3"}]),
 )
 def test_groups_add_up_to_their_bucket(requests, window, part, filters):

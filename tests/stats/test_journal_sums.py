@@ -55,7 +55,7 @@ def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window, l
             more = next(each["more"] for each in whole["ladder"] if each["rung"] == rung)
             missed = sum(each["tokens"] for each in whole["reasons"] if REASONS[each["code"]].rung is rung)
             assert more == missed
-    for name in ("source", "model", "tenant", "template"):
+    for name in ("source", "model", "tenant", "template", "prompt"):
         parts = whole[f"by_{name}"]
         for part in parts:
             check_identity(part, sum(part["reasons"].values()))

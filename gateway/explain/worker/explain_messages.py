@@ -99,6 +99,7 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
         hits: Their hit tokens.
         prefill_seconds: Prefill seconds of their prompts without any hit.
         completion_tokens: Their generated tokens.
+        prompt: Their application; as in ``RequestRecord``.
     """
 
     model: str
@@ -113,6 +114,7 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hits: int
     prefill_seconds: float
     completion_tokens: int = 0
+    prompt: str = ""
 
     @staticmethod
     def of(record: RequestRecord) -> "SkippedTotals":
@@ -135,6 +137,7 @@ class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
             min(max(hits, 0), prompt_tokens),
             prompt_tokens * record.prefill_seconds_per_token,
             record.completion_tokens or 0,
+            record.prompt,
         )
 
 

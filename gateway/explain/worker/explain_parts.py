@@ -139,6 +139,7 @@ class ExplainParts:
             tenant=skipped.tenant,
             source=skipped.source,
             template=skipped.template,
+            prompt=skipped.prompt,
             requests=skipped.requests,
             prompt_tokens=skipped.prompt_tokens,
             hits=skipped.hits,

@@ -188,14 +188,14 @@ def sent_message(work: Work) -> SentMessage:
 
 _MAX_SUMS = 1000
 _OTHER = "(other)"
-_Key = tuple[str, str, str, str, str, bool]
+_Key = tuple[str, str, str, str, str, str, bool]
 
 
 class SkippedSums:
-    """Sums per model, tenant, client family and template version.
+    """Sums per model, tenant, client family, template version and application.
 
     Client families and tenants are unbounded. Beyond the bound, new ones are added to ``(other)``; models, their
-    template versions and tenant labels are bounded by the configuration.
+    template versions, applications and tenant labels are bounded by the configuration.
 
     Args:
         most: Number of sums from which on ``(other)`` is used.
@@ -224,7 +224,8 @@ class SkippedSums:
 
 
 def _key(totals: SkippedTotals) -> _Key:
-    return totals.model, totals.tenant, totals.tenant_label, totals.source, totals.template, totals.hits_confirmed
+    where = totals.model, totals.tenant, totals.tenant_label, totals.source, totals.template, totals.prompt
+    return *where, totals.hits_confirmed
 
 
 def _together(one: SkippedTotals, other: SkippedTotals) -> SkippedTotals:

@@ -4,7 +4,7 @@ import { useEffect, useState } from "../vendor/ui.js";
 
 export const ROOT = "/dashboard";
 export const WINDOWS = ["15m", "1h", "24h", "7d"];
-export const FILTERS = ["model", "tenant", "source", "template"];
+export const FILTERS = ["model", "tenant", "source", "template", "prompt"];
 /** What stays in the URL when another page is opened. */
 const KEPT = ["window", ...FILTERS];
 

@@ -14,7 +14,7 @@ import { Reasons } from "./overview/reasons.js";
 import { Turns } from "./overview/turns.js";
 import { Waterfall } from "./overview/waterfall.js";
 
-const BY = ["reason", "model", "tenant", "source", "template"];
+const BY = ["reason", "model", "tenant", "source", "template", "prompt"];
 
 export function Overview({ at }) {
   useTitle("Overview");
@@ -55,6 +55,8 @@ function Page({ at, summary, series, experiment, by, quiet }) {
       <${Group} at=${at} name="tenant" title="Tenants" summary=${summary} />
       <${Group} at=${at} name="model" title="Models" summary=${summary} />
       <${Group} at=${at} name="template" title="Template versions" summary=${summary} />
+      ${summary.by_prompt.some((row) => row.prompt) &&
+      html`<${Group} at=${at} name="prompt" title="Applications" summary=${summary} />`}
       <${Turns} turns=${summary.turns} />
     </div>
   `;

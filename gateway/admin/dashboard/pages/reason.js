@@ -14,7 +14,7 @@ import { Canonical } from "./reason/canonical.js";
 import { Examples } from "./reason/examples.js";
 import { Shares } from "./reason/shares.js";
 
-const BY = ["source", "template", "tenant", "model"];
+const BY = ["source", "template", "tenant", "model", "prompt"];
 
 export function ReasonPage({ at, code }) {
   const by = BY.includes(at.query.get("by")) ? at.query.get("by") : BY[0];

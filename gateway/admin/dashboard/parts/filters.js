@@ -5,8 +5,8 @@ import { FILTERS, WINDOWS, here, open, useAddress } from "../core/address.js";
 import { WINDOW_WORDS } from "../core/format.js";
 import { useAsked } from "../core/use.js";
 
-const WORDS = { model: "Model", tenant: "Tenant", source: "Source", template: "Template" };
-const GROUPS = { model: "by_model", tenant: "by_tenant", source: "by_source", template: "by_template" };
+const WORDS = { model: "Model", tenant: "Tenant", source: "Source", template: "Template", prompt: "Application" };
+const GROUPS = { model: "by_model", tenant: "by_tenant", source: "by_source", template: "by_template", prompt: "by_prompt" };
 
 export function Filters() {
   const at = useAddress();

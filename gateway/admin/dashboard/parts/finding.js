@@ -14,8 +14,8 @@ import { Remedy } from "./reason.js";
  * @param {boolean} [props.ofReason] it stands on its reason's own page
  */
 export function Finding({ finding, summary, rules = [], ofReason = false }) {
-  const { reason, title, source, model, tenant, template, example, said } = finding;
-  const whose = { source, model, tenant, template };
+  const { reason, title, source, model, tenant, template, prompt, example, said } = finding;
+  const whose = { source, model, tenant, template, prompt };
   return html`<li>
     <p class="gain">
       <strong>${points(finding.share)}</strong>
@@ -31,7 +31,7 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
       <${InTheGateway} finding=${finding} rules=${rules} canonicalization=${summary.canonicalization} />
       <p class="hint">
         Fix: <${Remedy} remedy=${finding.remedy} />. ${counted(finding.requests, "request")} of ${tenant} to
-        ${" "}${model}${template && `, template ${template}`}.
+        ${" "}${model}${template && `, template ${template}`}${prompt && `, application ${prompt}`}.
       </p>
       <p class="links">
         ${!ofReason && html`<a href=${link(["reasons", reason], whose)}>${title}: examples</a>`}
@@ -60,5 +60,5 @@ function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggest
 }
 
 /** What distinguishes it from all others. */
-export const findingKey = ({ model, tenant, source, template, reason, detail, path, line }) =>
-  JSON.stringify([model, tenant, source, template, reason, detail, path, line]);
+export const findingKey = ({ model, tenant, source, template, prompt, reason, detail, path, line }) =>
+  JSON.stringify([model, tenant, source, template, prompt, reason, detail, path, line]);

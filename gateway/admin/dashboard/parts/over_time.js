@@ -83,6 +83,7 @@ const KINDS = {
   reloaded: "Configuration applied",
   template_changed: "Template changed",
   model_changed: "Model changed",
+  prompt_version_changed: "New version of a prompt",
   reset: "Prefix spaces reset",
 };
 const SHOWN_CHANGES = 8;

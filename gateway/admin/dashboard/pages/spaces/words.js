@@ -14,6 +14,7 @@ export const CAUSES = {
   max_age: "it reached its maximum age",
   model_update: "an engine serves another model or release",
   template_changed: "the template or the tokenizer changed",
+  prompt_version: "its application has another current version",
   configuration: "spaces are kept apart in another way now",
   crowded_out: "it made room: there were too many spaces",
   merged: "another gateway had begun it as well; all go on with the later one",
