@@ -147,6 +147,20 @@ class PrefixSpaces:
         for space_epoch, cause in over:
             self._drop(space_epoch, cause, "", now)
 
+    def expiring(self, now: float, share: float) -> list[PrefixSpace]:
+        """Spaces whose idle time is over soon: in its last ``share``. Not those that reach their maximum age first."""
+        return [
+            space_epoch.space
+            for space_epoch in self._epochs.alive
+            if (ttl := space_epoch.idle_ttl_seconds) is not None
+            and now - space_epoch.used_at >= (1 - share) * ttl
+            and space_epoch.expires_at == space_epoch.used_at + ttl
+        ]
+
+    def owner(self, tenant: Tenant) -> str:
+        """The owner of a tenant's spaces; empty if all tenants share them."""
+        return self._rules.owner(tenant)
+
     def tenant_has_spaces(self, tenant: Tenant) -> bool:
         """Whether this tenant has spaces of its own."""
         return bool(self._rules.owner(tenant))

@@ -244,3 +244,33 @@ class MetricCatalog:
             ("model", "result"),
             registry=registry,
         )
+        self.warm_prefill_tokens = Counter(
+            "gateway_warm_prefill_tokens",
+            "Prompt tokens that warm-up requests have computed, by what caused them.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_gpu_seconds = Counter(
+            "gateway_warm_gpu_seconds",
+            "GPU seconds that warm-up requests have taken, by the learned prefill rates.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_saved_tokens = Counter(
+            "gateway_warm_saved_tokens",
+            "Prompt tokens that clients' requests found cached by warm-up: the first use of each computed block.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_saved_gpu_seconds = Counter(
+            "gateway_warm_saved_gpu_seconds",
+            "GPU seconds that computing these tokens would have taken, by the learned prefill rates.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_left_out = Counter(
+            "gateway_warm_left_out",
+            "Requests of repeated warm-up that were not sent: busy, budget or gone.",
+            ("model", "reason"),
+            registry=registry,
+        )

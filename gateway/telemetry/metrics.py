@@ -40,8 +40,8 @@ class ReplicaGauges:
 
 
 class MetricsObserver:
-    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver`` and
-    ``QueueObserver`` that counts.
+    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver``,
+    ``QueueObserver`` and ``WarmthObserver`` that counts.
 
     Args:
         catalog: The metrics.
@@ -98,6 +98,20 @@ class MetricsObserver:
         error = s.cached_tokens - s.predicted_tokens
         if error:
             c.prediction_error_tokens.values[s.decision.replica, "under" if error > 0 else "over"] += abs(error)
+
+    def on_warmed(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
+        """See ``WarmthObserver``."""
+        self._catalog.warm_prefill_tokens.inc(model, cause, by=tokens)
+        self._catalog.warm_gpu_seconds.inc(model, cause, by=gpu_seconds)
+
+    def on_warmth_used(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
+        """See ``WarmthObserver``."""
+        self._catalog.warm_saved_tokens.inc(model, cause, by=tokens)
+        self._catalog.warm_saved_gpu_seconds.inc(model, cause, by=gpu_seconds)
+
+    def on_warm_left_out(self, model: ModelId, reason: str) -> None:
+        """See ``WarmthObserver``."""
+        self._catalog.warm_left_out.inc(model, reason)
 
     def on_kv_events(self, replica: ReplicaId, kind: str, count: int) -> None:
         """See ``EventObserver``."""
