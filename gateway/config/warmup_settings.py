@@ -25,7 +25,7 @@ class WarmAgainSettings(BaseModel):
     tokens_per_hour: int = Field(default=0, ge=0)
     """Prompt tokens that replicas may compute for it within an hour, of all models together; what a replica still has
     cached costs nothing. 0: off. Each gateway, and each of its workers, has this budget. Too small: what does not fit
-    is left out (`gateway_warm_left_out_total{reason="budget"}`); too large: GPU time for prefixes that nobody asks
+    is left out (`gateway_warm_left_out_total{reason="budget"}`); too large: GPU time for prefixes that no client asks
     for."""
 
     requests_per_hour: int = Field(default=600, ge=1, le=100_000)
