@@ -1,4 +1,4 @@
-"""Checks: on a real engine, what documents in another order cost, and what the rule ``document-order`` saves.
+"""Checks: on a real engine, what documents in another order cost, and two versions of a registered prompt.
 
 ``python -m tests.engine.report --only prompts`` runs them alone.
 """
@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from tests.engine.cases import system, user
-from tests.engine.explained import Why, asking_through
+from tests.engine.explained import Asking, Why, asking_through
 from tests.engine.findings import Finding
 from tests.engine.replica import BLOCK_SIZE, Process
 from tests.engine.texts import prose
 
 _DOCUMENTS = 6
 _ORDERS = 5
+_SENTENCES = 8
 _DECLARED = {"name": "tags", "opening": "<document", "closing": "</document>", "id": 'id="([^"]+)"'}
 
 
@@ -28,6 +29,35 @@ async def prompts(folder: Path, replicas: list[Process]) -> AsyncIterator[Findin
             orders = _orders(topic)
             answers = [await asking.ask([system(documents), user("Which one is about keys?")]) for documents in orders]
             yield _shuffled(rule, answers, applied=canon is on)
+    rules = prose(440, _SENTENCES)
+    texts = {"v1": f"{rules} You help {{{{ team }}}}.", "v2": f"{rules} You help {{{{ team }}}}, and no other team."}
+    versions = {
+        name: {"messages": [{"role": "system", "content": text}], "variables": {"team": None}}
+        for name, text in texts.items()
+    }
+    registered = {"support": {"current": "v1", "versions": versions}}
+    async for asking, _ in asking_through(
+        folder, replicas, "prompts-versions", prompts=registered, spaces={"isolation": "none"}
+    ):
+        yield await _versions(asking)
+
+
+async def _versions(asking: Asking) -> Finding:
+    async def ask(template: str) -> Why:
+        return await asking.ask([user("Who opens the office?")], template=template, variables={"team": "sales"})
+
+    first, again = await ask("support"), await ask("support@v1")
+    new, warm, old = await ask("support@v2"), await ask("support@v2"), await ask("support@v1")
+    return Finding(
+        "a registered prompt, its version v1 twice, then v2 twice, then v1: what is reused, and why not more",
+        f"{first}; {again}; {new}; {warm}; {old}",
+        "each version reuses its own tokens only; what v2 has in common with v1 is prompt_version_changed",
+        all(each.adds_up() for each in (first, again, new, warm, old))
+        and first.hits == new.hits == 0
+        and again.hits == old.hits > 0
+        and warm.hits > 0
+        and new.missed.get("prompt_version_changed", 0) > 0.5 * new.seen.counted,
+    )
 
 
 def _shuffled(rule: str, answers: Sequence[Why], *, applied: bool) -> Finding:
