@@ -284,7 +284,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Whitespace or Unicode form",
         "The text is the same but for blanks, line ends, quotes or the Unicode form of its letters.",
         "Build the prompt from one template in one place; or set canon: {rules: {unicode: apply, whitespace: apply}}, "
-        "and the gateway evens it out; blanks inside lines, dashes and JSON: also inner-spaces, dash-style, json-text.",
+        "and the gateway evens it out.",
         _A,
         (RuleName.UNICODE, RuleName.WHITESPACE, RuleName.INNER_SPACES, RuleName.DASH_STYLE, RuleName.JSON_TEXT),
         subject="Other whitespace or Unicode forms",
@@ -294,7 +294,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Messages in another order",
         "The same messages come in another order, such as a system message behind the user's.",
         "Send messages in one order, the system message first; or set canon: {rules: {role-order: apply}}, and the "
-        "gateway orders them; several system messages among themselves: also system-order.",
+        "gateway orders them.",
         _A,
         (RuleName.ROLE_ORDER, RuleName.SYSTEM_ORDER),
         subject="The changing order of messages",
