@@ -43,6 +43,11 @@ class DocumentPlace:
 
     Args:
         settings: The declaration.
+
+    Attributes:
+        settings: The declaration.
+        roles: Roles of the messages that may hold such documents; an empty one for prompts of completions.
+        citation: Finds citations; None where documents keep their numbers.
     """
 
     def __init__(self, settings: DocumentPlaceSettings) -> None:
@@ -51,6 +56,7 @@ class DocumentPlace:
         self._regex = OwnRegex(settings.regex) if settings.regex else None
         self._id = OwnRegex(settings.id) if settings.id else None
         self._number = OwnRegex(settings.number) if settings.number else None
+        self.citation = OwnRegex(settings.citation) if settings.numbers == "renumber" else None
         word = r"(?!\w)" if settings.opening[-1:].isalnum() else ""
         self._opening = re.compile(re.escape(settings.opening) + word)
 
