@@ -138,8 +138,9 @@ def test_cold_and_warm_differ_by_what_the_planted_prefill_rate_takes(measure):
     # A busy machine adds some of its own.
     assert found["low"] + 0.2 * planted <= planted <= found["high"] - 0.2 * planted
     assert not compared["ttft_seconds"]["p50"]["is_noise"]
-    assert cold["gpu_seconds"]["value"] == pytest.approx(cold["prefill_tokens"] / rate, rel=0.2)
-    assert result["variants"][0]["prefill_tokens_per_second"] == pytest.approx(rate, rel=0.2)
+    # No machine is faster than what the engine waits; a busy one is slower.
+    assert cold["gpu_seconds"]["value"] > 0.8 * cold["prefill_tokens"] / rate
+    assert result["variants"][0]["prefill_tokens_per_second"] < 1.2 * rate
 
 
 def test_gateway_and_engine_behind_it_are_compared_and_the_gateway_reports_nothing_of_it(measure, tmp_path):
