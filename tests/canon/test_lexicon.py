@@ -14,12 +14,14 @@ from gateway.canon.pii.scanner import Patterns
 from gateway.canon.recognizer import calendar_words as calendar
 from gateway.canon.recognizer.moments import moment
 from gateway.canon.rule import RuleContext
+from gateway.canon.rules.document_order import DocumentOrder
 from gateway.canon.rules.dynamic import DynamicSuffix, finding, id_finder, label_before
 from gateway.canon.rules.dynamic import quoted_data as words
 from gateway.canon.rules.dynamic.movable_pieces import _JOINING
 from gateway.canon.rules.dynamic.quoted_data import _PAIRS, Line, QuotedData, kind_of
 from gateway.canon.rules.dynamic.search import stands_in_letter
 from gateway.config.canon_settings import DynamicSuffixSettings
+from gateway.config.document_order_settings import DocumentOrderSettings
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import text_cause
 
@@ -54,7 +56,7 @@ LEAST = {
         "data": 436, "data_unspaced": 58, "fine": 83, "fine_headings": 77, "fine_headings_unspaced": 21,
         "context_labels": 151, "context_labels_unspaced": 31, "inline_tags": 21, "code_tags": 2, "log_levels": 9,
         "speakers": 89, "mail_headers": 40, "letter_headers": 11, "greetings": 64, "closings": 26, "letter_words": 7,
-        "quotation_marks": 9,
+        "quotation_marks": 9, "positions": 66, "positions_unspaced": 16, "position_words": 40,
     },
     "personal_data": {
         "iban_lengths": 89, "calling_codes": 214, "phone_formats": 2, "phone_formats_with_0": 3, "phone_words": 35,
@@ -609,3 +611,26 @@ def test_pictures_and_versions():
     for word in entries("personal_data", "version_words"):
         assert kinds(f"the {word} 10.20.30.40 here") == [], word
     assert kinds("the one at 10.20.30.40, logo@2x.com") == ["ipv4", "email"]
+
+
+def sources_with(question):
+    """Numbered sources in an order that the rule `document-order` changes, and whether it does."""
+    sources = [f"[{number}] {text}" for number, text in enumerate(("Delta.", "Alpha.", "Gamma.", "Beta.", "Eta."), 1)]
+    declared = {"name": "s", "regex": r"^\[\d+\] .+$", "number": r"^\[(\d+)\]", "numbers": "renumber"}
+    rule = DocumentOrder(DocumentOrderSettings(documents=[declared]))
+    fields = {"messages": [{"role": "user", "content": "\n".join([*sources, question])}]}
+    return bool(rule.detect(fields, RuleContext(now=NOW)).edits)
+
+
+def test_positions_of_documents():
+    assert sources_with("What is right?")
+    assert sources_with("The first time, and the last time?")
+    for section in ("positions", "positions_unspaced"):
+        for word in entries("documents", section):
+            assert not sources_with(f"What is {word.replace('*', 's')} ?"), word
+    for word in entries("documents", "position_words"):
+        assert not sources_with(f"What is the {word.replace('*', 's')} source?"), word
+    for word in entries("documents", "data"):
+        assert not sources_with(f"What is {word} 2?"), word
+    for word in entries("documents", "data_unspaced"):
+        assert not sources_with(f"{word}2?"), word

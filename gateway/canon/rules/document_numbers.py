@@ -12,31 +12,49 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.canon.document_places import DocumentPlace, PlacedDocument
-from gateway.canon.lexicon import entries
+from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.rule import Fields
 from gateway.canon.rules.text_replacements import TextReplacement
 from gateway.canon.texts import LONGEST_TEXT, Text, messages, texts
 from gateway.config.operator_patterns import OwnRegex, TooSlow
 from gateway.core.json_edit import Path
 
-_NOUNS = frozenset(entries("documents", "data")) | {"no", "nos", "nr", "number", "numbers"}
+_NOUNS = frozenset(entries("documents", "data")) | {"no", "nos", "nr", "number", "numbers", "one"}
+_LEAST_STEM = 5
+_STEMS = frozenset(noun[: max(len(noun) - 1, _LEAST_STEM)] for noun in _NOUNS if len(noun) >= _LEAST_STEM)
+"""Nouns without an ending: in many languages it changes with the case."""
+
 _NOUN_ENDINGS = entries("documents", "data_unspaced")
 _INTEGER = re.compile(r"(?<!\d)\d{1,3}(?!\d)")
 _WORD_IN_FRONT = re.compile(r"([^\W\d_]+)[\s#:.]{0,3}$")
+_WORD_BEHIND = re.compile(r"(?:[.)]|-?[^\W\d_]{1,3})?\s([^\W\d_]+)")
+_LIST_IN_FRONT = re.compile(r"(?:\d{1,3}\s?(?:[,;/&–—-]|[^\W\d_]{1,4})\s?){1,8}$")
 _WORD_CHARS = 32
-"""Characters in front of a number in which the word that it belongs to is looked for."""
+"""Characters around a number in which the word that it belongs to is looked for."""
 
-_MOST_DIGITS = 3
-_MOST_RUNS = 8
-"""A turn with more runs of numbered documents is left alone: each of its texts is searched for each run."""
 
-_SPELLED = re.compile(
-    r"\b(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|last|next|previous|preceding|following|"
-    r"former|latter|[0-9]{1,3}(?:st|nd|rd|th))\s(?P<behind>\w{1,32})"
-    r"|\b(?P<before>\w{1,32})\s(?:one|two|three|four|five|six|seven|eight|nine|ten)\b",
+def _words(section: str) -> str:
+    """A part of a regular expression that matches the words of a list, with any ending or none for an asterisk."""
+    return alternatives(each for word in entries("documents", section) for each in {word, word.removesuffix("*")})
+
+
+_POSITIONS = re.compile(
+    rf"(?<!\w)(?:{_words('positions')})(?!\w)"
+    rf"|{_words('positions_unspaced')}",
     re.IGNORECASE,
 )
-"""Positions in English words; what other languages have for them is not recognized."""
+_BESIDE_NOUNS = re.compile(
+    rf"(?<!\w)(?:(?:{_words('position_words')})\s(?P<behind>\w{{1,32}})"
+    r"|(?P<before>\w{1,32})\s(?:one|two|three|four|five|six|seven|eight|nine|ten))(?!\w)",
+    re.IGNORECASE,
+)
+
+_MOST_DIGITS = 3
+_MOST_NUMBERS = 5000
+"""A text with more numbers that documents have is left alone: the words around each are looked at."""
+
+_MOST_RUNS = 8
+"""A turn with more runs of numbered documents is left alone: each of its texts is searched for each run."""
 
 
 class NumberedRun(NamedTuple):
@@ -199,17 +217,23 @@ def _followed(
         elif holder.number != (start, end):
             # A reference of the document's own looks like a citation of one of these documents.
             raise _NotFollowed
-    for integer in _INTEGER.finditer(text, first):
-        at = integer.start()
-        if at in cited or _integer(integer[0]) not in news or _holder(documents, starts, at) is not None:
-            continue
-        if _names_document(text[max(at - _WORD_CHARS, 0) : at]):
-            raise _NotFollowed
-    for spelled in _SPELLED.finditer(text, first):
-        word = (spelled["behind"] or spelled["before"]).lower()
-        if (word in _NOUNS or word == "one") and _holder(documents, starts, spelled.start()) is None:
-            raise _NotFollowed
+    if any(at not in cited and _holder(documents, starts, at) is None for at in _mentions(text, first, news)):
+        raise _NotFollowed
     return pieces
+
+
+def _mentions(text: str, first: int, news: Mapping[int, int]) -> Iterator[int]:
+    """Offsets of what may name a document by its position."""
+    for count, integer in enumerate(each for each in _INTEGER.finditer(text, first) if int(each[0]) in news):
+        at, end = integer.span()
+        is_named = _names_document(text[max(at - _WORD_CHARS, 0) : at], text[end : end + _WORD_CHARS])
+        if is_named or count > _MOST_NUMBERS:
+            yield at
+    for position in _POSITIONS.finditer(text, first):
+        yield position.start()
+    for position in _BESIDE_NOUNS.finditer(text, first):
+        if _is_noun(position["behind"] or position["before"]):
+            yield position.start()
 
 
 def _integer(written: str) -> int:
@@ -224,9 +248,18 @@ def _holder(documents: Sequence[PlacedDocument], starts: Sequence[int], offset: 
     return documents[at] if at >= 0 and offset < documents[at].end else None
 
 
-def _names_document(front: str) -> bool:
-    """Whether a number behind some text may be that of a document."""
-    if front.rstrip(" ").endswith(("[", "(", "#")):
+def _names_document(front: str, behind: str) -> bool:
+    """Whether a number between some text may be that of a document."""
+    front = _LIST_IN_FRONT.sub("", front)
+    if front.rstrip(" ").endswith(("[", "(", "#")) or front.rstrip(" :.").endswith(_NOUN_ENDINGS):
         return True
-    word = _WORD_IN_FRONT.search(front)
-    return word is not None and (word[1].lower() in _NOUNS or word[1].endswith(_NOUN_ENDINGS))
+    words = _WORD_IN_FRONT.search(front), _WORD_BEHIND.match(behind)
+    return any(word is not None and _is_noun(word[1]) for word in words)
+
+
+def _is_noun(word: str) -> bool:
+    """Whether a word is one for a document, in any case."""
+    lower = word.lower()
+    if lower in _NOUNS or lower.endswith(_NOUN_ENDINGS):
+        return True
+    return any(lower[:length] in _STEMS for length in range(_LEAST_STEM, len(lower) + 1))

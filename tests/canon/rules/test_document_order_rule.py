@@ -217,6 +217,13 @@ def test_what_comes_later_does_not_change_what_was_sent():
         "See (2).",
         "See #2.",
         "What does document two say?",
+        "Compare [7, 2].",
+        "Compare documents 7 and 2.",
+        "Что сказано в документе 2?",
+        "Was steht im 2. Dokument?",
+        "Qu'est-ce que dit le deuxième ?",
+        "文書２は?",
+        "ikinci kaynakta ne yazıyor?",
     ],
 )
 def test_what_cannot_be_followed_leaves_the_prompt_alone(question):
