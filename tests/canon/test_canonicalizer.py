@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from gateway.canon.canonicalizer import Canonicalizer
@@ -14,6 +15,7 @@ from gateway.core.canonical import RuleMode, RuleName
 from gateway.core.ids import ModelId, RequestId, Target
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import EVERYBODY
+from gateway.explain.prompt_text import prompt_text
 from gateway.routing.fair_threads import FairThreads
 
 MODEL = ModelId("m")
@@ -84,6 +86,28 @@ async def test_what_was_put_behind_a_message_comes_back_there(build):
     turns = [texts((await canonicalizer.canonical(turn(number))).request) for number in range(4)]
     for before, after in itertools.pairwise(turns):
         assert after[: len(before)] == before
+
+
+async def test_what_was_put_behind_messages_is_recorded_by_its_place_and_length(build):
+    canonicalizer = build()
+    await canonicalizer.canonical(turn(0))
+    found = await canonicalizer.canonical(turn(1))
+    sent = texts(found.request)
+    assert [index for index, _ in found.record.blocks] == [1, 3]
+    for number, (index, characters) in enumerate(found.record.blocks):
+        assert sent[index][: len(sent[index]) - characters] == f"Question {number}?"
+
+
+async def test_in_content_of_several_parts_the_recorded_length_is_that_of_the_text_they_make(build):
+    request = turn(0)
+    fields = dict(request.fields)
+    parts = [{"type": "text", "text": "Look at this."}, {"type": "text", "text": "What is it?"}]
+    fields["messages"] = [fields["messages"][0], {"role": "user", "content": parts}]
+    body = json.dumps(fields).encode()
+    found = await build().canonical(msgspec.structs.replace(request, body=body, fields=json.loads(body)))
+    ((index, characters),) = found.record.blocks
+    text = prompt_text(Endpoint.CHAT, found.request.fields).messages[index].text
+    assert text[: len(text) - characters] == "Look at this.\nWhat is it?"
 
 
 async def test_another_gateway_finds_it_in_the_store(build):
