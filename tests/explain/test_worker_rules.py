@@ -10,7 +10,7 @@ from explain_harness import ClientHarness, eventually
 from observed_prompts import LONG, OPTIONS, body, request
 
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import Canonicalized, RuleMode
+from gateway.core.canonical import Canonicalized, RuleMode, RuleName, default_mode
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import (
     CanonOptions,
@@ -24,7 +24,7 @@ from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 from gateway.explain.worker.explain_worker import ExplainWorker
 
-OBSERVED = (RuleMode.OBSERVE,) * 8
+OBSERVED = tuple(map(default_mode, RuleName))
 NOW = 1_795_262_400.0
 """2026-11-21 12:00 UTC."""
 
