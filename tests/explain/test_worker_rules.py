@@ -9,6 +9,8 @@ import yaml
 from explain_harness import ClientHarness, eventually
 from observed_prompts import LONG, OPTIONS, body, request
 
+from gateway.canon.rule import RuleContext
+from gateway.canon.rulebook import rulebook
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleName, default_mode
 from gateway.explain.worker.explain_client import COMMAND
@@ -86,6 +88,18 @@ def test_a_leading_time_is_shown_with_the_tokens_a_rule_would_save():
     counted = desk.worker.counted()
     assert counted is not None
     assert (RuleMode.OBSERVE, 20) in [each[1:3] for each in counted.canonical if each[0] == "dynamic-suffix"]
+
+
+def test_a_random_mark_at_the_beginning_is_suggested_and_moves_once_it_is_configured():
+    desk = Desk()
+    for mark in ("k29fq8xz", "p81mz3qd", "7bmz3q9d", "zz4k1m2p"):
+        desk.send(body(f"[{mark}] You help people.\n{LONG}", "Hi."))
+    [found] = desk.summary()["suggestions"]
+    assert (found["name"], found["reason"], found["requests"]) == ("random", "dynamic_id", 3)
+    settings = CanonSettings.model_validate(yaml.safe_load(found["yaml"])["canon"])
+    fields = json.loads(body(f"[a1b2c3d4] You help people.\n{LONG}", "Hi.")) | {"model": found["model"]}
+    [moved, _] = rulebook(settings).canonical(fields, [RuleName.DYNAMIC_SUFFIX], RuleContext(now=NOW)).edits
+    assert moved.before == "a1b2c3d4"
 
 
 def test_a_slot_that_no_rule_finds_is_suggested_and_found_once_configured():
