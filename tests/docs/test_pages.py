@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prometheus_client import Gauge
 
-from gateway.core.canonical import RuleName
+from gateway.core.canonical import OPT_IN, RuleName
 from gateway.telemetry import MetricCatalog
 from gateway.telemetry.collectors import Counter, Histogram
 
@@ -28,11 +28,18 @@ def test_every_metric_is_on_its_page_with_its_labels_and_none_else_is():
 
 def test_every_rule_is_described_on_its_page_and_on_the_dashboard():
     page = (DOCS / "canonicalization.md").read_text()
-    rows = re.findall(r"^\| `([a-z-]+)` \|", page.partition("## Rules")[2].partition("###")[0], flags=re.MULTILINE)
-    assert rows == list(RuleName), "the table of rules in docs/canonicalization.md"
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| (\*off by default:\*)?",
+        page.partition("## Rules")[2].partition("###")[0],
+        flags=re.MULTILINE,
+    )
+    table = [(rule, "*off by default:*" if rule in OPT_IN else "") for rule in RuleName]
+    assert rows == table, "the table of rules in docs/canonicalization.md"
     words = (DOCS.parent / "gateway/admin/dashboard/core/canon.js").read_text()
     described = re.findall(r'^  "?([a-z-]+)"?: \{$', words, flags=re.MULTILINE)
     assert sorted(described) == sorted(RuleName), "WORDS in gateway/admin/dashboard/core/canon.js"
+    (off,) = re.findall(r"OFF_BY_DEFAULT = new Set\(\[(.*?)\]\)", words)
+    assert set(re.findall('"([a-z-]+)"', off)) == OPT_IN
 
 
 def test_paths_in_contributing_and_architecture_exist():

@@ -9,8 +9,10 @@ import yaml
 from explain_harness import ClientHarness, eventually
 from observed_prompts import LONG, OPTIONS, body, request
 
+from gateway.canon.rule import RuleContext
+from gateway.canon.rulebook import rulebook
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import Canonicalized, RuleMode, RuleName
+from gateway.core.canonical import Canonicalized, RuleMode, RuleName, default_mode
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import (
     CanonOptions,
@@ -24,7 +26,7 @@ from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 from gateway.explain.worker.explain_worker import ExplainWorker
 
-OBSERVED = (RuleMode.OBSERVE,) * len(RuleName)
+OBSERVED = tuple(map(default_mode, RuleName))
 NOW = 1_795_262_400.0
 """2026-11-21 12:00 UTC."""
 
@@ -88,6 +90,18 @@ def test_a_leading_time_is_shown_with_the_tokens_a_rule_would_save():
     assert (RuleMode.OBSERVE, 20) in [each[1:3] for each in counted.canonical if each[0] == "dynamic-suffix"]
 
 
+def test_a_random_mark_at_the_beginning_is_suggested_and_moves_once_it_is_configured():
+    desk = Desk()
+    for mark in ("k29fq8xz", "p81mz3qd", "7bmz3q9d", "zz4k1m2p"):
+        desk.send(body(f"[{mark}] You help people.\n{LONG}", "Hi."))
+    [found] = desk.summary()["suggestions"]
+    assert (found["name"], found["reason"], found["requests"]) == ("random", "dynamic_id", 3)
+    settings = CanonSettings.model_validate(yaml.safe_load(found["yaml"])["canon"])
+    fields = json.loads(body(f"[a1b2c3d4] You help people.\n{LONG}", "Hi.")) | {"model": found["model"]}
+    [moved, _] = rulebook(settings).canonical(fields, [RuleName.DYNAMIC_SUFFIX], RuleContext(now=NOW)).edits
+    assert moved.before == "a1b2c3d4"
+
+
 def test_a_slot_that_no_rule_finds_is_suggested_and_found_once_configured():
     desk = Desk()
     for name in ("Anna Smith", "Bob Kent", "Carla Diaz", "Dora Lund", "Emil Berg"):
@@ -102,29 +116,6 @@ def test_a_slot_that_no_rule_finds_is_suggested_and_found_once_configured():
     assert desk.rules()["dynamic-suffix"]["saved_tokens"] > 4 * 500
     [still] = desk.summary()["suggestions"]
     assert (still["regex"], still["requests"]) == (found["regex"], 4)
-
-
-def hits(*documents):
-    return f"Read. HITS {' %% '.join(documents)} END And?"
-
-
-def test_declared_documents_are_sorted_and_named_from_a_change_of_the_configuration_on():
-    desk = Desk()
-    passages = [f"Passage {name}: {LONG[:400]}" for name in ("north", "south", "east", "west")]
-
-    def reasons(turn):
-        for number in range(4):
-            desk.send(body("Be brief.", f"{turn} {hits(*passages[number:], *passages[:number])}"))
-        shown = desk.ask("request", id=f"req-{desk.number}")
-        return {each["reason"] for each in shown["missed"]}
-
-    assert "documents_reordered" not in reasons("First.")
-    assert "document-order" not in desk.rules()
-    declared = {"documents": [{"name": "hits", "separator": "%%", "after": "HITS", "before": "END"}]}
-    settings = CanonSettings(document_order=declared).model_dump_json().encode()
-    desk.worker.handle(options(CanonOptions(settings, OPTIONS.models)))
-    assert "documents_reordered" in reasons("Second.")
-    assert desk.rules()["document-order"]["saved_tokens"] > 3 * 300
 
 
 def test_a_request_shows_what_rules_would_change():

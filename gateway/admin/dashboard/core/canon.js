@@ -68,6 +68,9 @@ const WORDS = {
 
 export const wordsOf = (rule) => WORDS[rule] ?? { does: "", mind: "" };
 
+/** Rules that are off unless the configuration names them, so that they are not looked at. */
+export const OFF_BY_DEFAULT = new Set(["inner-spaces", "dash-style", "json-text", "system-order"]);
+
 /** Reasons that `dynamic-suffix` removes only at declared places. */
 export const NEEDS_SLOT = new Set(["user_data"]);
 

@@ -40,6 +40,7 @@ _ASKS = re.compile(
     rf"(?<!\w)(?:{alternatives(entries('sentences', 'asks_for') + entries('sentences', 'hypothetical_ids'))})(?!\w)"
     rf"|{alternatives(entries('sentences', 'hypothetical_ids_unspaced'))}"
 )
+_SPEAKERS = frozenset(entries("documents", "speakers"))
 _SENTENCE = re.compile(r"[.!?。！？]\s+(?=\S)")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127}")
 _DIGIT = re.compile(r"[0-9]")
@@ -100,7 +101,7 @@ def _varies(name: str) -> bool:
 
 
 def _is_context(label: str | None, names: Sequence[str]) -> bool:
-    if label is not None and (speaks_of_data(label) or not speaks_of_now(label)):
+    if label is not None and (lowered(label).strip() in _SPEAKERS or speaks_of_data(label) or not speaks_of_now(label)):
         return False
     return any(map(_varies, names)) and all(_varies(name) or _is_of_context(name) for name in names)
 

@@ -31,6 +31,10 @@ Answer with `Current time: 2026-11-21 10:02`.
 > Current time: 2026-11-21 10:02
 | Current time: 2026-11-21 10:02 |
   "current_time": "2026-11-21T10:02:00Z",
+User: {"now": "2026-11-21T10:02:00"}
+Schema: {"now": "2026-11-21T10:02:00"}
+{"current_time": "2026-11-21T10:02:00Z", "user": {"id": 4}}
+As of 10:02 you are on duty.
 Aujourd'hui 21 novembre 2026, les parties conviennent de ce qui suit.
 On this day, 21 November 2026, the parties agree.
 Text: today is 2026-11-21 and it snows.

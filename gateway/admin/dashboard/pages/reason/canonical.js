@@ -1,7 +1,7 @@
 // What canonicalization would do about a reason: its rules, and places that could be declared for them.
 
 import { html } from "../../vendor/ui.js";
-import { NEEDS_SLOT, wordsOf } from "../../core/canon.js";
+import { NEEDS_SLOT, OFF_BY_DEFAULT, wordsOf } from "../../core/canon.js";
 import { counted } from "../../core/format.js";
 import { Rule, TurnOn } from "../../parts/rule.js";
 import { NotLookedAt } from "../../parts/states.js";
@@ -41,8 +41,9 @@ export function Canonical({ summary, text }) {
 function Idle({ rule, summary }) {
   const { does, mind } = wordsOf(rule);
   const found = summary.canonicalization.looked_at.requests > 0;
+  const nothing = OFF_BY_DEFAULT.has(rule) ? " is off, or would change nothing in this window" : " would change nothing in this window";
   return html`<li>
-    <h3><code>${rule}</code>${found && " would change nothing in this window"}</h3>
+    <h3><code>${rule}</code>${found && nothing}</h3>
     <p>${does}${mind && ` ${mind}`}</p>
     <${TurnOn} rules=${[rule]} summary=${summary} />
   </li>`;
