@@ -190,7 +190,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Expired",
         "These tokens were computed in an earlier life of the prefix space, which ended because it was not used for "
         "long or became too old.",
-        "Raise spaces.idle_ttl_seconds or max_age_seconds, for all or for this tenant, if policy allows.",
+        "Raise spaces.idle_ttl_seconds or max_age_seconds, for all or for this tenant, if policy allows; warm.again "
+        "sends declared and hottest prefixes again.",
         _G,
     ),
     Reason.REPLICA_RESTARTED: ReasonText(
@@ -232,7 +233,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN,
         "Reset",
         "These tokens were computed before the prefix space was reset.",
-        "Meant so. The audit log has who reset it; warm declared prefixes afterwards.",
+        "Meant so. The audit log has who reset it; warm.again sends declared and hottest prefixes afterwards.",
         _G,
     ),
     Reason.BLOCK_BOUNDARY: ReasonText(
