@@ -197,7 +197,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Expired",
         "These tokens were computed in an earlier life of the prefix space, which ended because it was not used for "
         "long or became too old.",
-        "Raise spaces.idle_ttl_seconds or max_age_seconds, for all or for this tenant, if policy allows.",
+        "Raise spaces.idle_ttl_seconds or max_age_seconds, for all or for this tenant, if policy allows; warm.again "
+        "sends declared and hottest prefixes again.",
         _G,
     ),
     Reason.REPLICA_RESTARTED: ReasonText(
@@ -242,8 +243,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN,
         "Reset",
         "These tokens were computed before the prefix space was reset.",
-        "Meant so; the audit log has who did it. Reset less than everything (a tenant, a model), and declare the most "
-        "used prefixes under warm.file.",
+        "Meant so; the audit log has who did it. Reset less than everything (a tenant, a model); warm.again sends declared "
+        "and hottest prefixes afterwards.",
         _G,
     ),
     Reason.BLOCK_BOUNDARY: ReasonText(

@@ -210,7 +210,6 @@ class Warmer:
             self._declared = [] if file is None else file.declared
             self.recount()
             _log.info("warm_file_read", prefixes=len(self._declared))
-            await self._count_declared()
         if self._early is None:
             self._start_lasting()
 
@@ -221,13 +220,13 @@ class Warmer:
         await self._lasting.stop()
 
     def _start_lasting(self) -> None:
-        if self._lasting.enabled and not self._stopped and (self._keeping is None or self._keeping.done()):
+        if not self._lasting.enabled or self._stopped:
+            return
+        # Beside it, because an engine may be asked for tokens; until then their number is estimated.
+        self._tasks.spawn(self._count_declared(), name="warm-count")
+        if self._keeping is None or self._keeping.done():
             self._lasting.forget_ends()
-            self._keeping = self._tasks.spawn(self._keep_warm(), name="warm-again")
-
-    async def _keep_warm(self) -> None:
-        await self._count_declared()
-        await self._lasting.run()
+            self._keeping = self._tasks.spawn(self._lasting.run(), name="warm-again")
 
     def _configure_lasting(self, settings: WarmSettings) -> None:
         self._lasting.configure(settings.again, settings.requests_per_second, settings.max_seconds)

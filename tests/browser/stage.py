@@ -151,7 +151,8 @@ def staged(
         if declared:
             file = folder / "prefixes.json"
             file.write_text(json.dumps(declared))
-            configuration["warm"] = {"file": str(file), "requests_per_second": 50}
+            warm = {"file": str(file), "requests_per_second": 50}
+            configuration["warm"] = warm | configuration.get("warm", {})
         stage = Stage(Gateway(folder / "gateway", configuration), engines, configuration, folder)
         stack.callback(stage.end)
         stage.gateway.ready()

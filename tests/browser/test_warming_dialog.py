@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -53,3 +54,25 @@ def test_warming_says_what_it_costs_is_done_only_when_confirmed_and_shows_how_it
     warming = page.get_by_role("region", name="Warming")
     expect(warming.get_by_role("table", name="Cost and gain of warming")).to_contain_text("asked for")
     expect(warming).to_contain_text("warm.again.tokens_per_hour")
+
+
+def test_what_is_sent_again_by_itself_is_shown_with_its_budget_cost_and_gain(visit, tmp_path):
+    again = {"warm": {"again": {"tokens_per_hour": 100_000}}}
+    with staged(tmp_path, declared=DECLARED, settings=again) as stage:
+        visitor = visit(stage.admin)
+        page = visitor.open("replicas")
+        visitor.sign_in(OPERATE)
+        arrived(page, REPLICAS)
+        warming = page.get_by_role("region", name="Warming")
+        expect(warming).to_contain_text(re.compile(r"Last hour: 0\s+of 100,000 tokens"))
+        headers = {"authorization": f"Bearer {OPERATE}"}
+        reset = f"{stage.admin}/admin/api/spaces/reset"
+        httpx.post(reset, json={"all": True}, headers=headers, trust_env=False).raise_for_status()
+        jobs = warming.get_by_role("table", name="Last jobs of warming")
+        again_row = jobs.get_by_role("row").filter(has_text="after a reset")
+        expect(again_row).to_contain_text("done", timeout=15_000)
+        cached = stage.send("Where is it?").cached_tokens
+        assert cached > 100
+        gain = warming.get_by_role("table", name="Cost and gain of warming").get_by_role("row")
+        expect(gain.filter(has_text="after a reset")).to_contain_text(f"{cached:,}", timeout=15_000)
+        expect(warming).not_to_contain_text(re.compile(r"Last hour: 0\s+of"))

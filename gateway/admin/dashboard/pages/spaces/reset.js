@@ -51,7 +51,7 @@ export function ResetDialog({ space, listed, more, tenants, onDone, onClose }) {
       html`Everything that is cached there is computed again when it is next asked for: at most
         ${" "}<strong>${count(computed)} tokens</strong>${again !== null && html`, about <strong>${seconds(again)}</strong> of prefill`}.
         Until then the first tokens of its requests come later.${" "}`}
-      Prefixes that were warmed have to be warmed again. It cannot be undone.
+      Prefixes that were warmed have to be warmed again (<code>warm.again</code> does so by itself). It cannot be undone.
     </p>
   <//>`;
 }
