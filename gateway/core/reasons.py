@@ -243,8 +243,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN,
         "Reset",
         "These tokens were computed before the prefix space was reset.",
-        "Meant so; the audit log has who did it. Reset less than everything (a tenant, a model); warm.again sends declared "
-        "and hottest prefixes afterwards.",
+        "Meant so; the audit log has who did it. Reset less than everything (a tenant, a model); warm.again sends "
+        "declared and hottest prefixes afterwards.",
         _G,
     ),
     Reason.BLOCK_BOUNDARY: ReasonText(
