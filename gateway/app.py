@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway import __version__
 from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
-from gateway.admission import Authenticator
+from gateway.admission import ApplicationLimits, Authenticator
 from gateway.api import Cors, PublicApp
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
@@ -17,6 +17,7 @@ from gateway.canon.pii import PersonalDataScreen
 from gateway.cluster.wiring import ClusterState
 from gateway.component_options import (
     admin_tokens,
+    application_limits,
     audit_settings,
     canon_modes,
     configure_explain,
@@ -318,6 +319,7 @@ class Gateway:
     def _replace_prompts(self, settings: Settings) -> None:
         """Put the registered prompts in force; a new current version ends the spaces of the one before."""
         now = time.time()
+        self._application_limits.replace(application_limits(settings))
         for name, (before, after) in self._prompts.replace(registered_prompts(settings)).items():
             self._spaces.reset(SpaceSelection(prompt=f"{name}@{before}"), ResetCause.PROMPT_VERSION, now)
             self._explain.record_marker(MarkerKind.PROMPT_VERSION_CHANGED, f"{name}: {before} to {after}")
@@ -378,6 +380,7 @@ class Gateway:
         """What the public port answers."""
         settings = self._settings
         self._prompts = PromptRegistry(registered_prompts(settings))
+        self._application_limits = ApplicationLimits(application_limits(settings))
         models = [model.id for model in settings.models]
         cors = Cors(settings.server.cors_origins, (settings.admission.tenant_header,))
         generations = Generations(
@@ -393,6 +396,7 @@ class Gateway:
             held=_held_bytes(settings),
             turns=self._turns,
             prompts=self._prompts,
+            application_limits=self._application_limits,
         )
         catalog = ServedCatalog(
             models=models,

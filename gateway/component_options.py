@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.admission import Limits
 from gateway.config.prompts_settings import PromptVersionSettings
 from gateway.config.server_settings import AdminTokenSettings
 from gateway.config.settings import Settings
@@ -71,6 +72,12 @@ def registered_prompts(settings: Settings) -> dict[str, Prompt]:
         )
         for name, prompt in settings.prompts.items()
     }
+
+
+def application_limits(settings: Settings) -> dict[str, Limits]:
+    """Limits of the registered prompts that have any, by id."""
+    limits = {name: Limits.of(prompt) for name, prompt in settings.prompts.items()}
+    return {name: each for name, each in limits.items() if each != Limits()}
 
 
 def _prompt_version(version: PromptVersionSettings) -> PromptVersion:

@@ -52,12 +52,13 @@ class PromptVersionSettings(BaseModel):
     rule that is not named is as there."""
 
     idle_ttl_seconds: float | None = Field(default=None, gt=0)
-    """Seconds without a request after which its prefix spaces end. Null: as the tenant's. Where the tenant has a
-    value of its own, the shorter one holds. Too small: every pause makes the next prompt cold."""
+    """Seconds without a request after which its prefix spaces end, where spaces are isolated (`spaces.isolation`).
+    Null: as the tenant's. Where the tenant has a value of its own, the shorter one holds. Too small: every pause makes
+    the next prompt cold."""
 
     max_age_seconds: float | None = Field(default=None, gt=0)
-    """Seconds after which its prefix spaces end in any case. Null: as the tenant's. Where the tenant has a value of its
-    own, the shorter one holds. Too small: prompts turn cold again and again."""
+    """Seconds after which its prefix spaces end in any case, where spaces are isolated. Null: as the tenant's. Where
+    the tenant has a value of its own, the shorter one holds. Too small: prompts turn cold again and again."""
 
 
 class PromptSettings(BaseModel):
@@ -72,6 +73,20 @@ class PromptSettings(BaseModel):
 
     tenants: tuple[str, ...] | None = None
     """Ids of the tenants that may use it; for others it does not exist. Null: all."""
+
+    requests_per_second: float | None = Field(default=None, ge=0.0001, le=100_000)
+    """Most requests of all its versions and tenants admitted in any second at one gateway, beside the limits of the
+    tenants; more are answered with 429. Null: no limit. Too small: bursts are refused; too large: one application's
+    flood is felt by the others."""
+
+    concurrent: int | None = Field(default=None, ge=1)
+    """Most requests of it that may run at once at one gateway; more are answered with 429. Null: no limit. Too small:
+    clients that work in parallel are refused; too large: its long answers take every place in the engines."""
+
+    prompt_tokens_per_minute: int | None = Field(default=None, ge=1)
+    """Most prompt tokens in any minute at one gateway, cached ones included; more are answered with 429. Null: no
+    limit. A longer prompt is never taken, so too small: long prompts are refused for good; too large: a few very
+    long prompts delay all others."""
 
     versions: dict[str, PromptVersionSettings]
     """All versions that requests may name, by their names: as ids, without an `@`. One at least."""
@@ -140,6 +155,15 @@ def prompt_mistakes(
                 for variable in sorted(found.variables - version.variables.keys()):
                     yield here, f"the variable {variable!r} is not declared (add it to variables: {variable}: DEFAULT)"
     yield from _include_mistakes(prompts, included, facts)
+
+
+def lifetimes(prompts: Mapping[str, PromptSettings]) -> Iterator[tuple[str, str, str]]:
+    """Every lifetime that a version has of its own: the prompt, the version, and the name of the setting."""
+    for name, prompt in prompts.items():
+        for number, version in prompt.versions.items():
+            for setting in ("idle_ttl_seconds", "max_age_seconds"):
+                if getattr(version, setting) is not None:
+                    yield name, number, setting
 
 
 def _include_mistakes(

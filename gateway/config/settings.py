@@ -28,7 +28,7 @@ from gateway.config.experiment_settings import ExperimentSettings
 from gateway.config.history_settings import CostSettings, HistorySettings
 from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
-from gateway.config.prompts_settings import PromptSettings, PromptsFile, prompt_mistakes
+from gateway.config.prompts_settings import PromptSettings, PromptsFile, lifetimes, prompt_mistakes
 from gateway.config.replica_settings import ReplicaSettings, address_of
 from gateway.config.routing_settings import PlacementSettings, QueueSettings, RelaySettings
 from gateway.config.server_settings import ServerSettings, is_loopback
@@ -293,6 +293,13 @@ class Settings(BaseModel):
         known = None if ANYBODY in tenants else tenants | ({DEFAULT_TENANT} if self.is_open else set())
         for place, message in prompt_mistakes(prompts, [model.id for model in self.models], known):
             yield ("prompts", *place), message
+        if self.isolation == "none":
+            for name, number, setting in lifetimes(prompts):
+                yield (
+                    ("prompts", name, "versions", number, setting),
+                    f"has no effect, because spaces.isolation is none (set spaces.{setting} for all, or"
+                    " spaces.isolation: tenant)",
+                )
 
     def with_prompts(self, file: Path, environ: Mapping[str, str]) -> Self:
         """The settings with the prompts of a file added.
