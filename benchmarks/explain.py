@@ -49,6 +49,7 @@ from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.ids import ReplicaId, Target
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_messages import FrameSplitter, WorkerOptions, encode
@@ -145,29 +146,34 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
             None,
         ),
         replies=(ReplyChoice("hello there", None),),
-        settled=SimpleNamespace(
+        settled=Settlement(
             request_id=request.request_id,
             model=request.model,
             endpoint=request.endpoint,
-            space="a1b2c3d4",
+            decision=decision,
+            ending=Ending.COMPLETE,
+            status=200,
+            failed_attempts=0,
+            failures=(),
+            streamed=False,
             token_source=TokenSource.LOCAL,
             prompt_tokens=usage.prompt_tokens,
             predicted_tokens=1600,
+            cached_tokens=usage.cached_tokens,
             completion_tokens=usage.completion_tokens,
-            status=200,
-            ending=Ending.COMPLETE,
-            streamed=False,
+            parity=True,
+            saved_prefill_seconds=0.1,
             ttft_seconds=None,
             seconds=0.2,
-            failed_attempts=0,
             stages=(("encode", 0.001), ("hash", 0.0002), ("place", 0.0002)),
-            warming=False,
+            space="a1b2c3d4",
+            prefill_seconds_per_token=1e-4,
         ),
     )
 
 
-def record_of(request: SimpleNamespace) -> RequestRecord:
-    return request_record(request.encoded, request.served, request.settled, request.replies, with_text=True)
+def record_of(request: SimpleNamespace, *, with_text: bool = True) -> RequestRecord:
+    return request_record(request.encoded, request.served, request.settled, request.replies, with_text=with_text)
 
 
 class NoObserver:

@@ -99,7 +99,7 @@ def fill(journal: Stats, now: float, requests_per_second: float) -> None:
     """A week up to now. Its parts are given what is added up already: a week of requests would take days to explain."""
     rng = random.Random(1)
     context = answered(next(prompts("new prompt", 1)), 0)
-    plain = record_of(context, context.settled, with_text=False)
+    plain = record_of(context, with_text=False)
     per_key = requests_per_second / len(KEYS)
     began = int(now - 7 * DAY) // HOUR * HOUR + HOUR
     for begin, end, step in ((began, now - DAY, HOUR), (now - DAY, now - HOUR, 300), (now - HOUR, now, 10)):
@@ -186,7 +186,7 @@ def requests_handed() -> Iterator[RequestRecord]:
     """One third each of the kinds of `benchmarks.explain`, for ever; each with the time it is."""
     contexts = [answered(messages, 0) for kind in KINDS for messages in prompts(kind, 400)]
     random.Random(2).shuffle(contexts)
-    values = [record_of(context, context.settled, with_text=True) for context in contexts]
+    values = [record_of(context) for context in contexts]
     number = 0
     while True:
         number += 1

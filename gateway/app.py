@@ -30,7 +30,7 @@ from gateway.component_options import (
 from gateway.config.settings import Settings
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import Medium
-from gateway.core.ports import Observer
+from gateway.core.ports import Observer, PromptObserver
 from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import ResetCause, SpaceSelection
 from gateway.core.worker_place import WorkerPlace
@@ -51,6 +51,7 @@ from gateway.observer_adapters import (
     AllSpaceObservers,
     EpochEndObservers,
     PersonalDataObservers,
+    PromptObservers,
     SpaceTotalsObserver,
 )
 from gateway.overload import BusyReplicas, Overload
@@ -77,6 +78,7 @@ from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.local import LocalEncoder
 from gateway.turns import Turns
 from gateway.warmup import Warmer
+from gateway.warmup.links import warm_links
 
 _MIB = 1024 * 1024
 
@@ -143,8 +145,18 @@ class Gateway:
         self._overload = Overload(queue, busy_replicas, self._fleet)
 
         # Prefix spaces and personal data.
+        links = warm_links(
+            fleet=self._fleet,
+            overload=self._overload,
+            spaces=lambda: self._spaces,
+            hot=self._hot,
+            gpus=self._gpus,
+            observer=counts,
+            several=place is not None or settings.state is not None,
+        )
         self._spaces = PrefixSpaces(
-            space_rules(settings), [AllSpaceObservers([counts, self._audit, EpochEndObservers(self._explain)])]
+            space_rules(settings),
+            [AllSpaceObservers([counts, self._audit, EpochEndObservers(self._explain), links.ended])],
         )
         self._keeper = SpaceKeeper(
             self._spaces,
@@ -220,10 +232,9 @@ class Gateway:
         )
         observers: list[Observer] = [counts, self._feeds, self._audit]
         observers += [SpaceTotalsObserver(self._spaces), self._predictions, ExperimentObserver(self._explain)]
-        if settings.log.requests:
-            observers.append(RequestLog())
+        observers += [RequestLog()] if settings.log.requests else []
         observers = [AllObservers(observers)]
-        flow = self._build_flow(observers)
+        flow = self._build_flow(observers, PromptObservers([links.ledger, links.hot]))
         self._warmer = Warmer(
             flow,
             self._fleet,
@@ -232,6 +243,7 @@ class Gateway:
             hold=self._fleet.set_warming,
             count=self._models.count_tokens,
             settings=settings.warm,
+            links=links,
             discovered=lambda: [ModelId(model.id) for model in self._settings.models if model.discover is not None],
         )
 
@@ -408,7 +420,11 @@ class Gateway:
         )
         return PublicApp(generations, self._gate, catalog, observers=observers, cors=cors)
 
-    def _build_flow(self, observers: list[Observer]) -> Flow:
+    def _gpus(self, model: ModelId) -> float:
+        """GPUs of one replica of a model."""
+        return next((each.gpus_per_replica for each in self._settings.models if each.id == model), 1.0)
+
+    def _build_flow(self, observers: list[Observer], prompts: PromptObserver) -> Flow:
         settings, relay = self._settings, self._settings.relay
         self._experiment = Experiment(settings.experiment)
         return Flow(
@@ -448,6 +464,7 @@ class Gateway:
             ),
             turns=self._turns,
             experiment=self._experiment,
+            prompts=prompts,
         )
 
     def _owners(self, tenant: str) -> list[str]:

@@ -25,12 +25,18 @@ from gateway.stats.prices import TokenPrices
 def space_rules(settings: Settings) -> SpaceRules:
     """Isolation and lifetime of prefix spaces."""
     spaces = settings.spaces
+    idle_ttl_seconds, max_age_seconds = spaces.lifetimes(isolated=settings.isolation != "none")
     return SpaceRules(
         isolation=settings.isolation,
         secret=spaces.secret.get_secret_value().encode() if spaces.secret else b"",
-        idle_ttl_seconds=spaces.idle_ttl_seconds,
-        max_age_seconds=spaces.max_age_seconds,
+        idle_ttl_seconds=idle_ttl_seconds,
+        max_age_seconds=max_age_seconds,
         max_spaces=spaces.max_spaces,
+        prompts_expire=any(
+            version.idle_ttl_seconds is not None or version.max_age_seconds is not None
+            for prompt in settings.prompts.values()
+            for version in prompt.versions.values()
+        ),
     )
 
 

@@ -35,8 +35,7 @@ class Experiment:
     """
 
     def __init__(self, settings: ExperimentSettings) -> None:
-        self._settings = settings
-        self._limit = round(settings.cold_share * _HASHES)
+        self.configure(settings)
 
     @property
     def is_running(self) -> bool:
@@ -45,7 +44,8 @@ class Experiment:
 
     def configure(self, settings: ExperimentSettings) -> None:
         """Apply other settings."""
-        self.__init__(settings)  # type: ignore[misc]
+        self._settings = settings
+        self._limit = round(settings.cold_share * _HASHES)
 
     def assigned(self, request: ChatRequest, source: str) -> ChatRequest:
         """The request with its group; unchanged without an experiment, and if it fills a cache or measures.

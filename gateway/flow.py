@@ -39,6 +39,7 @@ from gateway.core.ports import (
     Observer,
     PrefixIndex,
     PrefixUses,
+    PromptObserver,
     Screen,
     Sink,
     Trace,
@@ -117,6 +118,7 @@ class Flow:
         limits: FlowLimits,
         turns: Turns,
         experiment: Experiment,
+        prompts: PromptObserver | None = None,
     ) -> None:
         self._models = models
         self._hasher = hasher
@@ -127,7 +129,7 @@ class Flow:
         self._overload = overload
         self._spaces = spaces
         self._screen = screen
-        self._settler = Settler(index, hasher, uses, screen)
+        self._settler = Settler(index, hasher, uses, screen, prompts)
         self._canon = canon
         self._observers = observers
         self._explains = explains

@@ -8,7 +8,7 @@ import structlog
 
 from gateway.core.canonical import PersonalFinding
 from gateway.core.explanation import CacheEvent, CacheHistory
-from gateway.core.ports import Explains, Observer, PersonalDataObserver, SpaceObserver
+from gateway.core.ports import Explains, Observer, PersonalDataObserver, PromptObserver, SettledPrompt, SpaceObserver
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import SpaceEnd
@@ -83,6 +83,17 @@ class EpochEndObservers:
     def on_space_end(self, end: SpaceEnd) -> None:
         """See ``SpaceObserver``."""
         self._explains.record_event(CacheEvent(CacheHistory.LIFE_ENDED, time.time(), end.id, end.cause))
+
+
+class PromptObservers:
+    """Several ``PromptObserver`` as one."""
+
+    def __init__(self, observers: Sequence[PromptObserver]) -> None:
+        self._observers = observers
+
+    def on_prompt(self, prompt: SettledPrompt) -> None:
+        """See ``PromptObserver``."""
+        _notify(self._observers, lambda each: each.on_prompt(prompt), request_id=prompt.request.request_id)
 
 
 class PersonalDataObservers:

@@ -62,6 +62,10 @@ class Overload:
             return _NOTHING_AHEAD
         return self._queue.ahead(encoded.model.id, encoded.request.caller.tenant)
 
+    def waits(self, model: ModelId) -> bool:
+        """Whether clients' requests for a model wait."""
+        return self._queue is not None and self._queue.waits(model)
+
     def holds(self, context: RequestContext, placed: Placed) -> bool:
         """Whether a placed request has to wait in the queue."""
         encoded = context.encoded

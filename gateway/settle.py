@@ -8,7 +8,7 @@ import structlog
 from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
 from gateway.core.block_chain import BlockChain
 from gateway.core.explanation import MEASUREMENT, ReplyChoice
-from gateway.core.ports import PrefixIndex, PrefixUse, PrefixUses, Screen
+from gateway.core.ports import PrefixIndex, PrefixUse, PrefixUses, PromptObserver, Screen, SettledPrompt
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
 from gateway.tokenize.block_hashes import ChainHasher
@@ -24,13 +24,22 @@ class Settler:
         hasher: Extends the chain of a prompt by its answer.
         uses: Counts which prefixes requests share.
         screen: Counts personal data in answered requests.
+        prompts: Gets the prompts of answered requests; None: they are not needed.
     """
 
-    def __init__(self, index: PrefixIndex, hasher: ChainHasher, uses: PrefixUses, screen: Screen) -> None:
+    def __init__(
+        self,
+        index: PrefixIndex,
+        hasher: ChainHasher,
+        uses: PrefixUses,
+        screen: Screen,
+        prompts: PromptObserver | None = None,
+    ) -> None:
         self._index = index
         self._hasher = hasher
         self._uses = uses
         self._screen = screen
+        self._prompts = prompts
 
     async def settle(self, context: RequestContext, served: Served) -> Sequence[ReplyChoice]:
         """Correct the index and the learned rates with what the engine reported; returns the answer's choices."""
@@ -57,6 +66,8 @@ class Settler:
             if not served.resumed:  # otherwise its times mix several replicas
                 learn(replica.speed, outcome, served.prefill_ahead, encoded.tokens - held)
             self._note_use(encoded, served.placed, held)
+            if self._prompts is not None and len(served.placed.chains) == 1 and not served.resumed:
+                self._note_prompt(self._prompts, encoded, served.placed, held)
         context.end_stage("settle")
         return replies
 
@@ -73,6 +84,26 @@ class Settler:
             self._uses.note(chains[0], reused_tokens // len(chains), use, time.time())
         except Exception:  # noqa: BLE001 - the client already has its answer: statistics must not fail it
             _log.exception("prefix_use_failed", request_id=request.request_id)
+
+    def _note_prompt(self, prompts: PromptObserver, encoded: Encoded, placed: Placed, reused_tokens: int) -> None:
+        """Report a prompt to those that warm prefixes; not those of measurements, and none that no other can reuse."""
+        assignment, prompt = encoded.asked.assignment, encoded.prompt
+        if encoded.source == MEASUREMENT or (assignment is not None and assignment.salted):
+            return
+        try:
+            prompts.on_prompt(
+                SettledPrompt(
+                    encoded.request,
+                    b"" if encoded.is_text or prompt.media or prompt.variant else prompt.parts[0],
+                    placed.chains[0],
+                    placed.decision.target,
+                    reused_tokens,
+                    placed.replica.speed.rates.prefill_seconds_per_token,
+                    time.time(),
+                )
+            )
+        except Exception:  # noqa: BLE001 - as in ``_note_use``
+            _log.exception("prompt_observer_failed", request_id=encoded.request.request_id)
 
     async def _filled(self, encoded: Encoded, served: Served) -> tuple[Sequence[ReplyChoice], Sequence[BlockChain]]:
         """The answer's choices, and the blocks that the request left in the engine's cache: the prompt's, and those

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from benchmarks.fuzz.target import Target
 from gateway.core.kv_events import EventBatch
 from gateway.engines import BatchReader, BatchUnreadable
-from gateway.kv_events.order import Apply, BatchOrder
+from gateway.kv_events.order import BatchOrder
+from gateway.kv_events.order_actions import Apply
 
 _MOST_STEPS = 2000
 """Portions that a batch of some kilobytes may take."""

@@ -20,8 +20,8 @@ hits and the tokens of all reasons are the prompt's tokens. The codes are values
 [`gateway_missed_tokens_total`](metrics.md), and what the [admin port](admin-api.md) shows.
 
 A request's prompt is cut into prefixes, each at least as long as the one before. What stands between two of them was
-missed for one of the reasons of the longer one (`model_changed`, `template_changed` and `tokenizer_changed` also up to
-`seen`, where the very same tokens were computed before such a change):
+missed for one of the reasons of the longer one (`model_changed`, `model_updated`, `template_changed` and
+`tokenizer_changed` also up to `seen`, where the very same tokens were computed before such a change):
 """
 _RUNGS: Mapping[Rung, str] = {
     Rung.CONFIRMED: "Not computed again: the hits. As the engine reports; as was predicted where it reports nothing.",

@@ -13,6 +13,7 @@ from gateway.canon.hints import affinity_of, hinted
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
 from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook, rules_in
+from gateway.canon.rules.dynamic import appended_blocks
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.core.errors import Overloaded
@@ -120,7 +121,9 @@ class Canonicalizer:
         changed = b"" if request is original else original.body
         return CanonicalRequest(
             request,
-            msgspec.structs.replace(outcome, asked=changed, context_lost=found.context_lost),
+            msgspec.structs.replace(
+                outcome, asked=changed, context_lost=found.context_lost, blocks=appended_blocks(found.edits)
+            ),
             edits=Counter(edit.rule for edit in found.edits),
             cut_messages=found.cut_messages,
             affinity=affinity,

@@ -7,6 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from gateway.canon.rule import Edit, Fields, Rule, RuleContext, applied
+from gateway.canon.rules.document_order import DocumentOrder
 from gateway.canon.rules.dynamic import DynamicSuffix
 from gateway.canon.rules.history_trim import HistoryTrim
 from gateway.canon.rules.json_keys import JsonKeys
@@ -142,6 +143,7 @@ def rulebook(settings: CanonSettings) -> Rulebook:
             Unicode(),
             Whitespace(),
             OwnPatterns(settings.patterns),
+            DocumentOrder(settings.document_order),
             RoleOrder(settings.role_order),
             ToolOrder(),
             JsonKeys(),

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import math
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from gateway.commands.argument_types import whole_number
+from gateway.commands.broken_pipe import printed
 from gateway.config.settings import load_settings
 from gateway.core.errors import ConfigInvalid
 from gateway.evaluation.analysis.analysis_options import (
@@ -80,14 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--block-size",
         metavar="N",
-        type=_positive,
+        type=whole_number(1, _MOST_TOKENS),
         default=DEFAULT_BLOCK_SIZE,
         help=f"tokens per cache block of the engine (default {DEFAULT_BLOCK_SIZE})",
     )
     parser.add_argument(
         "--long",
         metavar="N",
-        type=_positive,
+        type=whole_number(1, _MOST_TOKENS),
         default=DEFAULT_LONG_TOKENS,
         help=f"tokens from which a shared prefix counts as long (default {DEFAULT_LONG_TOKENS})",
     )
@@ -125,25 +126,17 @@ def run(args: argparse.Namespace) -> int:
     except BadInput as problem:
         print(f"prefix-gateway analyze: {problem}", file=sys.stderr)
         return _BAD_INPUT
-    try:
-        if args.json:
-            sys.stdout.write(msgspec.json.encode(analysis).decode() + "\n")
-        else:
-            _print(document)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    printed(msgspec.json.encode(analysis).decode() + "\n" if args.json else _text(document))
     return _DONE
 
 
-def _print(document: ReportDocument) -> None:
-    if sys.stdout.isatty():
-        print_report(document, Console(highlight=False))
-        return
-    console = Console(highlight=False, width=_WIDTH)
+def _text(document: ReportDocument) -> str:
+    """The report for the terminal, coloured on one."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     with console.capture() as report:
         print_report(document, console)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in report.get().splitlines())
+    text = report.get()
+    return text if sys.stdout.isatty() else "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 def _analysis(args: argparse.Namespace) -> LogAnalysis:
@@ -201,10 +194,6 @@ def _write(path: Path, text: str) -> None:
         raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _positive(text: str) -> int:
-    return _number(text, 1, _MOST_TOKENS)
-
-
 def _replicas(text: str) -> list[int]:
     return [] if text == "0" else _numbers(text, _MOST_REPLICAS)
 
@@ -214,13 +203,7 @@ def _cache_tokens(text: str) -> list[int]:
 
 
 def _numbers(text: str, most: int) -> list[int]:
-    found = sorted({_number(each.strip(), 1, most) for each in text.split(",")})
+    found = sorted({whole_number(1, most)(each.strip()) for each in text.split(",")})
     if len(found) > _MOST_VALUES:
         raise argparse.ArgumentTypeError(f"at most {_MOST_VALUES} numbers, not {len(found)}")
     return found
-
-
-def _number(text: str, least: int, most: int) -> int:
-    if not text.isascii() or not text.isdecimal() or not least <= int(text[:20]) <= most:
-        raise argparse.ArgumentTypeError(f"expected a number from {least} to {most:,}, not {text!r}")
-    return int(text)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.canon.rulebook import RULES, rulebook
+from gateway.commands.argument_types import whole_number
 from gateway.commands.broken_pipe import printed
 from gateway.commands.canon_report import Tried, as_json, as_lines
 from gateway.commands.canon_trial import Trial
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context-limit",
         metavar="N",
-        type=_tokens,
+        type=whole_number(),
         default=0,
         help="tokens that the model takes, which a gateway learns from the engine; history-trim goes by it",
     )
@@ -123,9 +124,3 @@ def _tried(args: argparse.Namespace) -> Tried:
         notes=notes,
         turns=turns,
     )
-
-
-def _tokens(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a number of tokens, not {text!r}")
-    return int(text)

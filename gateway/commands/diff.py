@@ -25,7 +25,7 @@ from gateway.commands.trial_setup import (
     trial_setup,
 )
 from gateway.core.canonical import RuleMode
-from gateway.core.reasons import REASONS
+from gateway.core.reasons import REASONS, advice_for
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.request_comparison import DifferingToken, RequestComparer, RequestComparison, TriedRules
 
@@ -171,7 +171,7 @@ def _as_json(compared: _DiffRun) -> dict[str, Any]:
         "reason": str(difference.reason) if difference is not None else None,
         "detail": difference.detail if difference is not None else None,
         "said": difference.said if difference is not None else None,
-        "advice": REASONS[difference.reason].advice if difference is not None else None,
+        "advice": advice_for(difference.reason, difference.detail) if difference is not None else None,
         "fix": None if result.fix is None else _tried_json(result.fix),
         "tried": [_tried_json(each) for each in result.tried],
         "tried_at": [datetime.fromtimestamp(at, UTC).isoformat() for at in result.tried_at],
@@ -302,7 +302,7 @@ def _fix(compared: _DiffRun) -> Iterator[tuple[str, str]]:
             "No rule removes the difference" + (f" (tried, and changed something: {names})." if names else "."), "bold"
         )
     if result.difference is not None:
-        yield from _wrapped(REASONS[result.difference.reason].advice, indent="  ")
+        yield from _wrapped(advice_for(result.difference.reason, result.difference.detail), indent="  ")
 
 
 def _wrapped(text: str, style: str = "", indent: str = "") -> Iterator[tuple[str, str]]:

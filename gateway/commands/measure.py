@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gateway.commands.broken_pipe import printed
 from gateway.commands.measure_arguments import add_measure_arguments, check_together
 from gateway.commands.measure_report import as_json, as_markdown, as_text
 from gateway.evaluation.bad_input import BadInput
@@ -63,11 +63,7 @@ def run(args: argparse.Namespace) -> int:
         text = json.dumps(as_json(result, settings)) + "\n"
     else:
         text = (as_markdown if args.markdown else as_text)(result, settings)
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    printed(text)
     return _SOME_FAILED if result.failed else _DONE
 
 

@@ -1,10 +1,9 @@
 """The arguments of ``prefix-gateway measure``, and which of them go together."""
 
 import argparse
-import math
-from collections.abc import Callable
 from pathlib import Path
 
+from gateway.commands.argument_types import above_zero, whole_number
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.measurement.measure_target import KEY_VARIABLE
 
@@ -76,14 +75,14 @@ def _add_prompts(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prompt-tokens",
         metavar="N",
-        type=_whole(1, 1_000_000),
+        type=whole_number(1, 1_000_000),
         default=1000,
         help="length of the built-in prompts (default: %(default)s)",
     )
     group.add_argument(
         "--output-tokens",
         metavar="N",
-        type=_whole(1, 100_000),
+        type=whole_number(1, 100_000),
         help="length of every answer (default: 16 for built-in prompts, else what the file or the trace says)",
     )
     group.add_argument(
@@ -100,36 +99,36 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--requests",
         metavar="N",
-        type=_whole(1, _MOST_REQUESTS),
+        type=whole_number(1, _MOST_REQUESTS),
         default=40,
         help="prompts, each sent once in every group (default: %(default)s; a p95 needs 72, a p99 368)",
     )
     group.add_argument(
-        "--concurrency", metavar="N", type=_whole(1, _MOST_CONCURRENCY), help="requests at a time (default: 1)"
+        "--concurrency", metavar="N", type=whole_number(1, _MOST_CONCURRENCY), help="requests at a time (default: 1)"
     )
     group.add_argument(
         "--rate",
         metavar="R",
-        type=_number,
+        type=above_zero,
         help="instead: requests a second, at random times; latencies count from these",
     )
     group.add_argument(
-        "--speed", metavar="X", type=_number, help="instead, with --trace: at the trace's times, X times as fast"
+        "--speed", metavar="X", type=above_zero, help="instead, with --trace: at the trace's times, X times as fast"
     )
     group.add_argument(
         "--seconds",
         metavar="S",
-        type=_number,
+        type=above_zero,
         default=600.0,
         help="send nothing more after this time (default: %(default)g)",
     )
     group.add_argument(
-        "--timeout", metavar="S", type=_number, default=120.0, help="limit of one answer (default: %(default)g)"
+        "--timeout", metavar="S", type=above_zero, default=120.0, help="limit of one answer (default: %(default)g)"
     )
     group.add_argument(
         "--warm-up",
         metavar="N",
-        type=_whole(0, 1000),
+        type=whole_number(0, 1000),
         default=2,
         help="requests before, which are not measured, for each of what is compared (default: %(default)s)",
     )
@@ -147,11 +146,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--key-file", metavar="FILE", type=Path, help=f"file with the API key (default: the variable {KEY_VARIABLE})"
     )
-    group.add_argument("--gpus", metavar="N", type=_number, default=1.0, help="GPUs of a replica (default: 1)")
+    group.add_argument("--gpus", metavar="N", type=above_zero, default=1.0, help="GPUs of a replica (default: 1)")
     group.add_argument(
         "--prefill-rate",
         metavar="R",
-        type=_number,
+        type=above_zero,
         help="prompt tokens a replica computes a second, for GPU seconds (default: from how TTFT grows with them)",
     )
     shape = group.add_mutually_exclusive_group()
@@ -178,25 +177,6 @@ def check_together(args: argparse.Namespace) -> None:
         raise BadInput("give one of --concurrency, --rate and --speed")
     if args.speed is not None and args.trace is None:
         raise BadInput("--speed needs a trace (--trace), whose times it follows")
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):
-            raise argparse.ArgumentTypeError(f"expected a whole number from {least:,} to {most:,}, not {text!r}")
-        return int(text)
-
-    return parse
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
-    return value
 
 
 def _names(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import io
 import json
 import sys
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.commands.admin_client import AdminClient, AdminProblem, add_admin_arguments
+from gateway.commands.broken_pipe import printed
 
 _COLUMNS = (
     "tenant",
@@ -67,31 +69,20 @@ def run(args: argparse.Namespace) -> int:
     except AdminProblem as problem:
         print(f"prefix-gateway report: {problem.message}", file=sys.stderr)
         return problem.exit_code
-    try:
-        _show(found, args)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as with `| head`
-        sys.stderr.close()
+    if found.get("gateways", {}).get("missing"):
+        print("Not all gateways are included: Redis, or a record in it, cannot be read.", file=sys.stderr)
+    printed(json.dumps(found) + "\n" if args.json else _as_csv(found) if args.csv else _as_table(found))
     return 0
 
 
-def _show(found: Mapping[str, Any], args: argparse.Namespace) -> None:
-    if found.get("gateways", {}).get("missing"):
-        print("Not all gateways are included: Redis, or a record in it, cannot be read.", file=sys.stderr)
-    if args.json:
-        print(json.dumps(found))
-    elif args.csv:
-        _write_csv(found)
-    else:
-        _print_table(found)
-
-
-def _write_csv(found: Mapping[str, Any]) -> None:
-    writer = csv.writer(sys.stdout)
+def _as_csv(found: Mapping[str, Any]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text)
     writer.writerow(("month", *_COLUMNS, "currency"))
     for row in found["rows"]:
         cells = ("" if row[name] is None else _safe(row[name]) for name in _COLUMNS)
         writer.writerow((found["month"], *cells, found["currency"]))
+    return text.getvalue()
 
 
 def _safe(value: Any) -> Any:
@@ -99,13 +90,9 @@ def _safe(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def _print_table(found: Mapping[str, Any]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+def _as_table(found: Mapping[str, Any]) -> str:
     if not found["rows"]:
-        console.print(f"{found['month']}: no request was counted.")
-        return
+        return f"{found['month']}: no request was counted.\n"
     table = Table(title=f"{found['month']}, {found['first_day']} to {found['last_day']}")
     for name in _COLUMNS:
         if name != "confirmed_tokens":
@@ -118,9 +105,14 @@ def _print_table(found: Mapping[str, Any]) -> None:
             )
     for row in (*found["rows"], {"tenant": "total", "model": "", **found["total"]}):
         table.add_row(*(_cell(row[name]) for name in _COLUMNS if name != "confirmed_tokens"))
-    console.print(table)
-    if found["total"]["cost"] is None:
-        console.print("No prices are set: cost.prompt_per_million and cost.cached_per_million in the configuration.")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    with console.capture() as shown:
+        console.print(table)
+        if found["total"]["cost"] is None:
+            console.print("No prices are set: cost.prompt_per_million, cost.cached_per_million in the configuration.")
+    return shown.get()
 
 
 def _cell(value: Any) -> str:

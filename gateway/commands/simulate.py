@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import gzip
-import math
 import os
 import signal
 import sys
@@ -19,6 +18,8 @@ from typing import BinaryIO, NamedTuple, TypeVar, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from gateway.commands.argument_types import above_zero, not_negative, whole_number
+from gateway.commands.broken_pipe import printed
 from gateway.commands.simulate_report import Simulated, as_document, as_lines
 from gateway.config.routing_settings import PlacementSettings, QueueSettings
 from gateway.evaluation.bad_input import BadInput
@@ -70,9 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_fleet(parser)
     traffic = parser.add_mutually_exclusive_group()
     traffic.add_argument(
-        "--speed", type=_above_zero, default=1.0, metavar="F", help="requests arrive F times faster (default: 1)"
+        "--speed", type=above_zero, default=1.0, metavar="F", help="requests arrive F times faster (default: 1)"
     )
-    traffic.add_argument("--rate", type=_above_zero, metavar="R", help="requests arrive at R a second on average")
+    traffic.add_argument("--rate", type=above_zero, metavar="R", help="requests arrive at R a second on average")
     parser.add_argument(
         "--policy",
         type=_policies,
@@ -82,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--miss-weight",
-        type=_not_negative,
+        type=not_negative,
         default=PlacementSettings().miss_weight,
         metavar="W",
         help="weight of expected_ttft, as placement.miss_weight (default: %(default)s)",
@@ -95,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gaps", action="store_true", help="take a trace that was interrupted as it is")
     parser.add_argument(
         "--jobs",
-        type=_count,
+        type=whole_number(),
         default=min(os.cpu_count() or 1, _MAX_JOBS),
         metavar="N",
         help="processes (default: cores)",
@@ -115,28 +116,28 @@ def _add_fleet(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--gib", type=_sizes, metavar="G,...", help="the same in GiB")
     group.add_argument(
         "--kv-bytes-per-token",
-        type=_count,
+        type=whole_number(),
         default=_KV_BYTES_PER_TOKEN,
         metavar="B",
         help="for --gib: layers x 2 x KV heads x head size x bytes (default: %(default)s, Llama 3.1 8B in 16 bits)",
     )
     group.add_argument(
         "--prefill-rate",
-        type=_above_zero,
+        type=above_zero,
         default=shape.prefill_rate,
         metavar="R",
         help="prompt tokens that a replica computes per second (default: %(default)g)",
     )
     group.add_argument(
         "--decode-ms",
-        type=_not_negative,
+        type=not_negative,
         default=shape.decode_seconds * 1000,
         metavar="MS",
         help="milliseconds for each generated token (default: %(default)g)",
     )
     group.add_argument(
         "--slots",
-        type=_count,
+        type=whole_number(),
         default=shape.slots,
         metavar="N",
         help="sequences that a replica computes at once, as --max-num-seqs of vLLM (default: %(default)s)",
@@ -151,11 +152,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"prefix-gateway simulate: {problem}", file=sys.stderr)
         return _BAD_INPUT
     text = as_document(simulated) if args.json else "\n".join(as_lines(simulated)) + "\n"
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    printed(text)
     return _DONE
 
 
@@ -267,35 +264,12 @@ def _one(fleet: FleetShape, rung: str) -> SimulationResult:
     return _kept[0].simulate(fleet, rung)
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, not {text!r}")
-    return int(text)
-
-
-def _above_zero(text: str) -> float:
-    number = _not_negative(text)
-    if not number:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
-    return number
-
-
-def _not_negative(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number, not {text!r}")
-    return number
-
-
 def _counts(text: str) -> list[int]:
-    return _listed(text, _count)
+    return _listed(text, whole_number())
 
 
 def _sizes(text: str) -> list[float]:
-    return _listed(text, _above_zero)
+    return _listed(text, above_zero)
 
 
 def _listed(text: str, convert: Callable[[str], _T]) -> list[_T]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from gateway.config.document_order_settings import DocumentOrderSettings
 from gateway.config.operator_patterns import OwnRegex
 from gateway.core.canonical import RuleModes, read_modes
 from gateway.core.request import Endpoint
@@ -171,7 +172,10 @@ class CanonSettings(BaseModel):
 
     routes: _Routes = {}
     """The same for one path of the API. Prompts of `/v1/completions` have no messages: there only `unicode`,
-    `whitespace` and `pattern` find anything."""
+    `whitespace`, `pattern` and `document-order` find anything."""
+
+    document_order: DocumentOrderSettings = DocumentOrderSettings()
+    """Which documents `document-order` sorts."""
 
     role_order: RoleOrderSettings = RoleOrderSettings()
     """How `role-order` brings messages into order."""
@@ -220,6 +224,8 @@ def canon_mistakes(canon: CanonSettings, models: Collection[str]) -> Iterator[Mi
     suffix = canon.dynamic_suffix
     yield from _repeated(("canon", "dynamic_suffix", "slots"), [slot.name for slot in suffix.slots])
     yield from _repeated(("canon", "patterns"), [pattern.name for pattern in canon.patterns])
+    places = ("canon", "document_order", "documents")
+    yield from _repeated(places, [place.name for place in canon.document_order.documents])
     for s, slot in enumerate(suffix.slots):
         for m, model in enumerate(slot.models):
             if model not in models:

@@ -62,6 +62,12 @@ class IngestSettings(BaseModel):
     replay socket). Too small: needless work for idle engines; too large: events lost at the end of a burst are noticed
     late."""
 
+    unmatched_replay_seconds: float = Field(default=300, gt=0)
+    """Least seconds between two replays that are asked for because events name blocks that are not known although all
+    should be. Such a replica's cache is predicted until its events match again. Too small: an engine whose events
+    cannot be matched is asked for all of them again and again; too large: what one replay would have put right stays
+    predicted for longer."""
+
     max_batch_mib: int = Field(default=16, ge=1, le=1024)
     """Largest event batch that is taken from a replica, in MiB. A scheduler step of an engine makes some KiB, and a few
     MiB where it evicts a lot. A larger batch breaks the connection, and the blocks known from the replica's events are

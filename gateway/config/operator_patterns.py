@@ -114,6 +114,11 @@ class OwnRegex:
             )
         self._group = 1 if self._regex.groups else 0
 
+    @property
+    def has_group(self) -> bool:
+        """Whether a group says which part of a match is the value."""
+        return self._group > 0
+
     def find(self, text: str) -> Iterator[Found]:
         """Every match, from left to right; none overlap.
 

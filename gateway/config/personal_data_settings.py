@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gateway.config.operator_patterns import compiled
 
-BuiltInKind = Literal["email", "phone", "card", "iban", "ipv4", "national_id"]
+DefaultKind = Literal["email", "phone", "card", "iban", "ipv4", "national_id"]
+BuiltInKind = Literal[DefaultKind, "person_name", "postal_address", "contract_number", "order_number"]
+DEFAULT_KINDS: tuple[BuiltInKind, ...] = get_args(DefaultKind)
 BUILT_IN_KINDS = frozenset(get_args(BuiltInKind))
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -49,9 +51,8 @@ class PatternSettings(BaseModel):
 
 
 class PersonalDataSettings(BaseModel):
-    """Personal data in the leading messages of prompts (those before the first one of the user), which many requests
-    may share: which kinds are searched, and what is done with them. Findings are reported by kind and position, never
-        by text."""
+    """Personal data in prompts: where it is looked for, which kinds are searched, and what is done with them. Findings
+    are reported by kind and position, never by text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -59,16 +60,24 @@ class PersonalDataSettings(BaseModel):
     """The action on findings, unless `tenants[].personal_data` says otherwise. `off`: it is not looked for. `report`:
     it is counted and shown, after the answer, and the request is sent unchanged. `mask`: reported, and replaced by its
     kind in brackets (`[email]`) before the request is sent. `block`: reported, and the request is refused with 400 and
-    code `personal_data_in_prefix`. Looked at is the text of the messages before the first one with the role `user`
-    (content, name, reasoning, refusal); tools, tool calls, `documents`, template arguments and media are not. The
-    prompt of `/v1/completions` is reported only, also with `mask` and `block`: it holds the user's own words. If the
-    search itself fails, a request that should be masked or blocked is answered with 500 and does not go on."""
+    code `personal_data_in_prefix`, or `personal_data_in_prompt` where all messages are searched. If the search itself
+    fails, a request that should be masked or blocked is answered with 500 and does not go on."""
 
-    kinds: tuple[BuiltInKind, ...] = get_args(BuiltInKind)
+    where: Literal["leading", "all"] = "leading"
+    """Which text is looked at. `leading`: the messages before the first one with the role `user` (content, name,
+    reasoning, refusal), which many requests may share; the prompt of `/v1/completions` is reported only, also with
+    `mask` and `block`, because it holds the user's own words. `all`: the messages of every role, the arguments of their
+    tool calls, and the prompt of `/v1/completions`. Tool definitions, `documents`, template arguments and media are not
+    looked at. With `all`, `max_characters` limits the whole conversation."""
+
+    kinds: tuple[BuiltInKind, ...] = DEFAULT_KINDS
     """Built-in kinds to look for. `phone`: international numbers with `+`, common national forms, and any number right
     behind a word such as phone or call. `card`: known issuers, with a right check digit. `iban`: known countries and
     lengths, with right check digits. `ipv4`: without loopback, networks and what looks like a version. `national_id`:
-    forms of some twenty countries that have check digits, or stand behind their name."""
+    forms of some fifty countries that have check digits, or stand behind their name (`ИИН`, `CURP`). Four more have to
+    be named, because they can take other text: `person_name` and `postal_address` (behind a label and a colon: `Full
+    name:`, `"address": `), `contract_number` and `order_number` (behind such words). Names and addresses without a
+    label are not found by any kind."""
 
     patterns: tuple[PatternSettings, ...] = ()
     """Kinds of your own."""
@@ -79,7 +88,7 @@ class PersonalDataSettings(BaseModel):
     message. Too small: what one user has in two windows is called shared; too large: a rare shared prompt is not."""
 
     max_characters: int = Field(default=500_000, ge=1000)
-    """Longest leading text of a prompt that is searched, in characters. A longer one is not reported, but counted in
+    """Longest text of a prompt that is searched, in characters. A longer one is not reported, but counted in
     `gateway_personal_data_skipped_total`; with `mask` or `block` it is refused. Searching takes 10 ms a million
     characters of prose, and up to two seconds of what is made to look like card numbers. Too small: long system prompts
     are not examined; too large: a hostile tenant can keep the gateway busy."""

@@ -52,13 +52,12 @@ class PromptVersionSettings(BaseModel):
     rule that is not named is as there."""
 
     idle_ttl_seconds: float | None = Field(default=None, gt=0)
-    """Seconds without a request after which its prefix spaces end, where spaces are isolated (`spaces.isolation`).
-    Null: as the tenant's. Where the tenant has a value of its own, the shorter one holds. Too small: every pause makes
-    the next prompt cold."""
+    """Seconds without a request after which its prefix spaces end. Null: as the tenant's. Where the tenant has a
+    value of its own, the shorter one holds. Too small: every pause makes the next prompt cold."""
 
     max_age_seconds: float | None = Field(default=None, gt=0)
-    """Seconds after which its prefix spaces end in any case, where spaces are isolated. Null: as the tenant's. Where
-    the tenant has a value of its own, the shorter one holds. Too small: prompts turn cold again and again."""
+    """Seconds after which its prefix spaces end in any case. Null: as the tenant's. Where the tenant has a value of its
+    own, the shorter one holds. Too small: prompts turn cold again and again."""
 
 
 class PromptSettings(BaseModel):
@@ -155,15 +154,6 @@ def prompt_mistakes(
                 for variable in sorted(found.variables - version.variables.keys()):
                     yield here, f"the variable {variable!r} is not declared (add it to variables: {variable}: DEFAULT)"
     yield from _include_mistakes(prompts, included, facts)
-
-
-def lifetimes(prompts: Mapping[str, PromptSettings]) -> Iterator[tuple[str, str, str]]:
-    """Every lifetime that a version has of its own: the prompt, the version, and the name of the setting."""
-    for name, prompt in prompts.items():
-        for number, version in prompt.versions.items():
-            for setting in ("idle_ttl_seconds", "max_age_seconds"):
-                if getattr(version, setting) is not None:
-                    yield name, number, setting
 
 
 def _include_mistakes(

@@ -28,7 +28,7 @@ from gateway.config.experiment_settings import ExperimentSettings
 from gateway.config.history_settings import CostSettings, HistorySettings
 from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
-from gateway.config.prompts_settings import PromptSettings, PromptsFile, lifetimes, prompt_mistakes
+from gateway.config.prompts_settings import PromptSettings, PromptsFile, prompt_mistakes
 from gateway.config.replica_settings import ReplicaSettings, address_of
 from gateway.config.routing_settings import PlacementSettings, QueueSettings, RelaySettings
 from gateway.config.server_settings import ServerSettings, is_loopback
@@ -43,6 +43,7 @@ from gateway.core.tenant import ANYBODY, DEFAULT_TENANT
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 _BUILTIN_TOKENIZERS = ("demo",)
+_SPLIT_PATTERNS = ("cl100k_base", "gpt2", "o200k_base", "o200k_harmony", "p50k_base", "p50k_edit", "r50k_base")
 
 
 class ModelSettings(BaseModel):
@@ -56,9 +57,10 @@ class ModelSettings(BaseModel):
 
     tokenizer: str = Field(default="engine", min_length=1)
     """Where the tokens come from: a folder or hub id with the model's tokenizer, `tiktoken:NAME_OR_FILE`,
-    `builtin:demo` (the small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine
-    for every prompt. `engine` always works and costs a round trip to a replica; a local tokenizer is faster. Relative
-    folders start at the working directory."""
+    `tiktoken:NAME:FILE` (a file of ranks whose text is split as for the encoding of that name), `builtin:demo` (the
+    small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine for every prompt.
+    `engine` always works and costs a round trip to a replica; a local tokenizer is faster. Relative folders start at
+    the working directory."""
 
     chat_template: Path | None = None
     """Jinja file with the chat template, where the engine was started with `--chat-template`. Null: the tokenizer's
@@ -107,6 +109,12 @@ class ModelSettings(BaseModel):
             raise ValueError(f"unknown built-in tokenizer; there is builtin:{', builtin:'.join(_BUILTIN_TOKENIZERS)}")
         if colon and kind == "tiktoken" and not name:
             raise ValueError("tiktoken: wants an encoding's name or a file behind it (such as tiktoken:o200k_base)")
+        encoding, colon, file = name.partition(":")
+        if kind == "tiktoken" and colon and "/" not in encoding and not (file and encoding in _SPLIT_PATTERNS):
+            raise ValueError(
+                "tiktoken: wants NAME:FILE, a file of ranks behind the encoding by whose pattern text is split"
+                f" (one of {', '.join(_SPLIT_PATTERNS)})"
+            )
         return tokenizer
 
     # Before, not as a `min_length`: that one would also complain when every item is there but refused.
@@ -150,7 +158,7 @@ class Settings(BaseModel):
     """Who shares cached prefixes with whom, and for how long."""
 
     personal_data: PersonalDataSettings = PersonalDataSettings()
-    """Personal data in the leading messages of prompts."""
+    """Personal data in prompts."""
 
     canon: CanonSettings = CanonSettings()
     """Canonicalization of prompts."""
@@ -280,6 +288,8 @@ class Settings(BaseModel):
                 "required, because what is kept in Redis is encrypted with it (make one with `openssl rand -hex 32`,"
                 " the same for all gateways)",
             )
+        if self.isolation == "none":
+            yield from self._lifetimes_without_spaces()
         yield from self._prompt_mistakes(self.prompts)
         if self.experiment.cold_share and not self.explain.enabled:
             yield (
@@ -287,19 +297,22 @@ class Settings(BaseModel):
                 "needs explain.enabled: true, because the process that explains compares the groups",
             )
 
+    def _lifetimes_without_spaces(self) -> Iterator[Mistake]:
+        for number, tenant in enumerate(self.tenants):
+            for name in ("idle_ttl_seconds", "max_age_seconds"):
+                if getattr(tenant, name) is not None:
+                    yield (
+                        ("tenants", number, name),
+                        "a tenant has no spaces of its own, because spaces.isolation is none: all tenants would lose"
+                        f" their prefixes with it (set spaces.{name} for all, or spaces.isolation: tenant)",
+                    )
+
     def _prompt_mistakes(self, prompts: Mapping[str, PromptSettings]) -> Iterator[Mistake]:
         """Mistakes in registered prompts, with their locations from the top of the file that holds them."""
         tenants = {tenant.id for tenant in self.tenants}
         known = None if ANYBODY in tenants else tenants | ({DEFAULT_TENANT} if self.is_open else set())
         for place, message in prompt_mistakes(prompts, [model.id for model in self.models], known):
             yield ("prompts", *place), message
-        if self.isolation == "none":
-            for name, number, setting in lifetimes(prompts):
-                yield (
-                    ("prompts", name, "versions", number, setting),
-                    f"has no effect, because spaces.isolation is none (set spaces.{setting} for all, or"
-                    " spaces.isolation: tenant)",
-                )
 
     def with_prompts(self, file: Path, environ: Mapping[str, str]) -> Self:
         """The settings with the prompts of a file added.

@@ -7,6 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 _SHORTEST_SECRET = 16
 
+ISOLATED_IDLE_TTL_SECONDS = 3600.0
+"""Default of ``idle_ttl_seconds`` with isolation: an hour covers the pauses of conversations."""
+
+ISOLATED_MAX_AGE_SECONDS = 86400.0
+"""Default of ``max_age_seconds`` with isolation: a day bounds how long anything may be reused."""
+
 
 class SpacesSettings(BaseModel):
     """Who shares cached prefixes with whom, and for how long.
@@ -29,19 +35,22 @@ class SpacesSettings(BaseModel):
     cached prefixes unreachable; with the secret and direct access to an engine, one can find out what is cached there.
     Make one with `openssl rand -hex 32`."""
 
-    idle_ttl_seconds: float = Field(default=3600, gt=0)
-    """An isolated space that is not used for so long ends: nothing cached in it is reused afterwards. An hour covers
-    the pauses of conversations. Too small: prefixes are computed again after every pause; too large: what a tenant sent
-    stays reusable (by that tenant alone) for longer than expected. A tenant may have its own."""
+    idle_ttl_seconds: float | None = Field(default=None, gt=0)
+    """A space that is not used for so long ends: nothing cached in it is reused afterwards. Null: 3600 with isolation,
+    an hour, which covers the pauses of conversations; never without isolation. Too small: prefixes are computed again
+    after every pause; too large: what a tenant sent stays reusable (by that tenant alone) for longer than expected.
+    With isolation a tenant may have its own. Without isolation, a value gives every request a `cache_salt`, and each
+    start of the gateway begins new epochs unless `spaces.file` keeps them."""
 
-    max_age_seconds: float = Field(default=86400, gt=0)
-    """An isolated space ends at this age, however busy. A day bounds how long anything may be reused. Too small: busy
-    tenants pay for their prefixes again and again. A tenant may have its own."""
+    max_age_seconds: float | None = Field(default=None, gt=0)
+    """A space ends at this age, however busy. Null: 86400 with isolation, a day, which bounds how long anything may be
+    reused; never without isolation, where a value has the effects that `idle_ttl_seconds` names. Too small: busy
+    tenants pay for their prefixes again and again. With isolation a tenant may have its own."""
 
     file: Path | None = None
     """File with the epochs of spaces, so that a restart of the gateway does not end them all. One gateway writes
-    it; it holds names and numbers, no text of prompts. Null: every isolated space begins a new epoch with the gateway,
-    and without isolation a reset is forgotten by a restart. The folder has to be there."""
+    it; it holds names and numbers, no text of prompts. Null: every space that is isolated or expires begins a new epoch
+    with the gateway; any other forgets its resets at a restart. The folder has to be there."""
 
     max_spaces: int = Field(default=10_000, ge=1)
     """Spaces alive at the same time; a further one ends the space unused for longest of the owner with the most. Each
@@ -60,3 +69,9 @@ class SpacesSettings(BaseModel):
         if file is not None and not file.absolute().parent.is_dir():
             raise ValueError(f"no such folder: {file.absolute().parent} (make it, or name another file)")
         return file
+
+    def lifetimes(self, *, isolated: bool) -> tuple[float | None, float | None]:
+        """Idle time and maximum age of a space in seconds, with their defaults settled; None: it never ends by it."""
+        if not isolated:
+            return self.idle_ttl_seconds, self.max_age_seconds
+        return self.idle_ttl_seconds or ISOLATED_IDLE_TTL_SECONDS, self.max_age_seconds or ISOLATED_MAX_AGE_SECONDS

@@ -176,7 +176,7 @@ class TenantSettings(BaseModel):
     for tenants that may delay everyone else."""
 
     personal_data: Literal["off", "report", "mask", "block"] | None = None
-    """The action on personal data found in the leading messages of its requests. Null: `personal_data.mode`."""
+    """The action on personal data found in its requests. Null: `personal_data.mode`."""
 
     canon: Annotated[RuleModes, BeforeValidator(read_modes)] = {}
     """Modes of canonicalization rules for its requests; they go before those of `canon` and of the model. A rule that

@@ -1,11 +1,48 @@
 """Settings of warm-up: declared prefixes that are sent to replicas before clients need them."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 SLOWEST = 0.001
 """Minimum requests per second: one in about a quarter of an hour."""
+
+
+WarmWhen = Literal["reset", "expiry", "restart", "idle"]
+"""Events after which prefixes are sent again."""
+
+
+class WarmAgainSettings(BaseModel):
+    """Keeps prefixes in the replicas' caches: those of `warm.file`, and the hottest ones of the traffic.
+
+    They are sent again after what made them unreachable, within a budget, and only to replicas that have nothing else
+    to do. With `tokens_per_hour: 0` nothing is sent again by itself.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    tokens_per_hour: int = Field(default=0, ge=0)
+    """Prompt tokens that replicas may compute for it within an hour, of all models together; what a replica still has
+    cached costs nothing. 0: off. Each gateway, and each of its workers, has this budget. Too small: what does not fit
+    is left out (`gateway_warm_left_out_total{reason="budget"}`); too large: GPU time for prefixes that no client asks
+    for."""
+
+    requests_per_hour: int = Field(default=600, ge=1, le=100_000)
+    """Requests within an hour, each for one prefix at one replica. Too small: prefixes are left out."""
+
+    hottest: int = Field(default=16, ge=0, le=64)
+    """How many of the prefixes that most prompt tokens begin with are sent again, to the replicas that served them,
+    besides the declared ones. Their token ids (4 bytes a token) are held in memory; the models need a tokenizer, of
+    the gateway or the engine. 0: only declared ones. Too large: the budget goes to prefixes that few requests have."""
+
+    when: tuple[WarmWhen, ...] = ("reset", "expiry", "restart", "idle")
+    """After what: `reset` (of their prefix space), `expiry` (of it), `restart` (of a replica: the hottest; the declared
+    ones are sent before it takes requests, without this budget), `idle` (in the last third of their space's idle time,
+    which keeps a space alive until its maximum age: leave it out where the idle time is there to forget)."""
+
+    every_seconds: float | None = Field(default=None, ge=60)
+    """Sends all of them at this interval, too, so that engines do not evict them. Null: not by time."""
 
 
 class WarmSettings(BaseModel):
@@ -28,6 +65,9 @@ class WarmSettings(BaseModel):
     """Longest time that a joining replica is held back while its cache is being filled; what was not sent by then is
     left out. Too small: it takes traffic with a cold cache; too large: replicas that were added because of a high load
     do not help for so long."""
+
+    again: WarmAgainSettings = WarmAgainSettings()
+    """Which prefixes are sent again, and when."""
 
     @field_validator("file")
     @classmethod

@@ -52,6 +52,7 @@ class RuleName(StrEnum):
     UNICODE = "unicode"
     WHITESPACE = "whitespace"
     PATTERN = "pattern"
+    DOCUMENT_ORDER = "document-order"
     ROLE_ORDER = "role-order"
     TOOL_ORDER = "tool-order"
     JSON_KEYS = "json-keys"
@@ -152,9 +153,12 @@ class Canonicalized(msgspec.Struct, frozen=True, array_like=True, gc=False):
         context_lost: Whether blocks of earlier turns of the conversation could not be restored, because they are not
             stored any more.
         owner: Key of the context blocks that may be restored: tenant and conversation.
+        blocks: Context blocks in the body as it was sent on: index of the message, and the number of characters at the
+            end of its text, for each message that has one, in order.
     """
 
     modes: tuple[RuleMode, ...] = ()
     asked: bytes = b""
     context_lost: bool = False
     owner: str = ""
+    blocks: tuple[tuple[int, int], ...] = ()

@@ -97,6 +97,20 @@ class EventBatch(NamedTuple):
     rank: int | None = None
 
 
+class Unmatched(NamedTuple):
+    """Blocks in events that match nothing that is known of their target.
+
+    Attributes:
+        unfit: Stored, in a run that cannot be blocks of this target: another block size, too few tokens.
+        unplaced: Stored behind a block that is not known, or without tokens while too many wait for theirs.
+        removed: Removed, and not known.
+    """
+
+    unfit: int = 0
+    unplaced: int = 0
+    removed: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class EventSource:
     """Where the events of one data-parallel rank can be had.

@@ -5,8 +5,8 @@ A request's tokens are explained by a ladder of prefix lengths, each at least as
 ``confirmed`` <= ``chosen`` <= ``anywhere`` <= ``seen_here`` <= ``seen`` <= ``reference`` <= ``reusable`` <= ``prompt``
 
 What stands between two rungs is missed for one of the reasons of the upper one, so hits and reasons add up to the
-prompt's tokens by construction. ``model_changed``, ``template_changed``, ``prompt_version_changed`` and
-``tokenizer_changed`` stand below ``seen`` as well, where the very same tokens were computed before such a change.
+prompt's tokens by construction. ``model_changed``, ``model_updated``, ``template_changed``, ``tokenizer_changed`` and
+``prompt_version_changed`` stand below ``seen`` as well, where the very same tokens were computed before such a change.
 """
 
 from collections.abc import Mapping
@@ -67,12 +67,16 @@ class Reason(StrEnum):
     TOOLS_CHANGED = "tools_changed"
     TOOLS_REORDERED = "tools_reordered"
     SYSTEM_CHANGED = "system_changed"
+    LANGUAGE_CHANGED = "language_changed"
     HISTORY_TRIMMED = "history_trimmed"
     HISTORY_EDITED = "history_edited"
     REPLY_RERENDERED = "reply_rerendered"
+    CONTEXT_LOST = "context_lost"
+    ARGUMENTS_CHANGED = "arguments_changed"
     TEMPLATE_CHANGED = "template_changed"
     PROMPT_VERSION_CHANGED = "prompt_version_changed"
     TOKENIZER_CHANGED = "tokenizer_changed"
+    MODEL_UPDATED = "model_updated"
     MODEL_CHANGED = "model_changed"
     UNCLASSIFIED = "unclassified"
     NEW_CONTENT = "new_content"
@@ -153,14 +157,16 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.ANYWHERE,
         "Holder not available",
         "The replica that held these tokens was down, was just avoided after a failure, or was being warmed.",
-        "Look at /admin/api/replicas and the log (replica_down, attempt_failed) for what ails it.",
+        "Repair what /admin/api/replicas and the log (replica_down, attempt_failed) show of it, or add replicas: then "
+        "what is often used is held by more than one.",
         _C,
     ),
     Reason.FAILOVER: ReasonText(
         Rung.ANYWHERE,
         "Failed over",
         "The replica that held these tokens was tried first and could not be connected to.",
-        "Look into the log for attempt_failed; a replica that refuses connections is restarting or overloaded.",
+        "A replica that refuses connections (attempt_failed in the log) is restarting or overloaded: drain it before a "
+        "restart (POST /admin/api/replicas/drain), or add replicas.",
         _C,
     ),
     Reason.PINNED: ReasonText(
@@ -205,7 +211,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN_HERE,
         "Replica gone",
         "The replica that computed these tokens is gone, and its cache with it.",
-        "Expected after scaling down. Otherwise see why it went: the log has replica_down.",
+        "The price of scaling down: do it less often, and when there is little traffic. Otherwise see why it went: the "
+        "log has replica_down.",
         _C,
     ),
     Reason.TENANT_ISOLATED: ReasonText(
@@ -235,7 +242,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.SEEN,
         "Reset",
         "These tokens were computed before the prefix space was reset.",
-        "Meant so. The audit log has who reset it; warm declared prefixes afterwards.",
+        "Meant so; the audit log has who did it. Reset less than everything (a tenant, a model), and declare the most "
+        "used prefixes under warm.file.",
         _G,
     ),
     Reason.BLOCK_BOUNDARY: ReasonText(
@@ -306,9 +314,10 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "Documents in another order",
         "The same blocks of text, such as retrieved documents or examples, come in another order.",
-        "Sort them by something that stays, such as their ids, and number them after sorting; a ranking by relevance "
-        "changes with every question.",
+        "Sort them by their ids before you number them; or declare them (canon.document_order), set canon: {rules: "
+        "{document-order: apply}}, and the gateway sorts them.",
         _A,
+        (RuleName.DOCUMENT_ORDER,),
         subject="The changing order of documents",
     ),
     Reason.TOOLS_CHANGED: ReasonText(
@@ -337,6 +346,15 @@ REASONS: Mapping[Reason, ReasonText] = {
         "request (documents, memory, a bio): move that behind what repeats.",
         _A,
         subject="The change of the system prompt",
+    ),
+    Reason.LANGUAGE_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Instructions in another language",
+        "The application's instructions come in another language than before, in front of text that repeats.",
+        "Keep one language per conversation, and put what all languages share in front. Each language is a prompt of "
+        "its own: give it a scope (x-cache-scope, or a key's scope).",
+        _A,
+        subject="The change of language",
     ),
     Reason.HISTORY_TRIMMED: ReasonText(
         Rung.REUSABLE,
@@ -367,11 +385,30 @@ REASONS: Mapping[Reason, ReasonText] = {
         (RuleName.JSON_KEYS,),
         subject="The reply that comes back differently",
     ),
+    Reason.CONTEXT_LOST: ReasonText(
+        Rung.REUSABLE,
+        "Moved context lost",
+        "The gateway had moved values behind an earlier message of the conversation, and no longer knows them, so that "
+        "the conversation is computed again from there.",
+        "Raise canon.memory_mib or canon.memory_ttl_seconds; set state to the URL of a Redis, where the values survive "
+        "restarts and every gateway finds them.",
+        _G,
+        subject="The lost context",
+    ),
+    Reason.ARGUMENTS_CHANGED: ReasonText(
+        Rung.REUSABLE,
+        "Template arguments changed",
+        "An argument of the chat template, such as chat_template_kwargs, is another one than before.",
+        "Send the same chat_template_kwargs, reasoning_effort and tool_choice with every request of a conversation.",
+        _A,
+        subject="The change of arguments",
+    ),
     Reason.TEMPLATE_CHANGED: ReasonText(
         Rung.REUSABLE,
         "Chat template changed",
-        "The chat template, its version label or its arguments are others than before.",
-        "Expected after a roll-out. Send the same chat_template_kwargs with every request of a conversation.",
+        "The chat template or its version label is another one than before.",
+        "Once per roll-out: change the template together with the model, keep template_version where nothing else "
+        "changes, and declare the most used prefixes under warm.file.",
         _G,
         subject="The change of the chat template",
     ),
@@ -388,15 +425,23 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "Tokenizer changed",
         "The model's tokenizer is another one than before, so equal text has other tokens.",
-        "Expected after a model update.",
+        "Once per roll-out: change the model and its tokenizer setting together, and declare the most used prefixes "
+        "under warm.file.",
+        _G,
+    ),
+    Reason.MODEL_UPDATED: ReasonText(
+        Rung.REUSABLE,
+        "Model updated",
+        "The engine serves other weights, another release or another context limit under the same name than when it "
+        "computed these tokens.",
+        "Once per update: roll several changes out together, and declare the most used prefixes under warm.file.",
         _G,
     ),
     Reason.MODEL_CHANGED: ReasonText(
         Rung.REUSABLE,
         "Other model",
-        "These tokens were computed with another model, or the engine serves another one than before; no cache carries "
-        "over.",
-        "Keep one model per conversation; an application that uses two needs a warm cache on each.",
+        "The conversation went on with another model than the one that computed these tokens; no cache carries over.",
+        "Choose the model once per conversation: a router or a fallback should keep it for the turns that follow.",
         _A,
     ),
     Reason.UNCLASSIFIED: ReasonText(
@@ -412,7 +457,8 @@ REASONS: Mapping[Reason, ReasonText] = {
     Reason.NEW_CONTENT: ReasonText(
         Rung.PROMPT,
         "New content",
-        "Tokens that no earlier request had: the newest message, a new document.",
+        "Tokens that no earlier request had, such as the newest message or a new document; and what the gateway moves "
+        "behind the newest message.",
         "Nothing: this is the work that has to be done.",
         _N,
     ),
@@ -425,6 +471,40 @@ REASONS: Mapping[Reason, ReasonText] = {
         _N,
     ),
 }
+
+
+QUESTION_FIRST = "question_first"
+"""Detail of ``USER_DATA``: a question in front of documents that were sent before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What is said about a detail that has a remedy of its own, in place of the reason's text.
+
+    Attributes:
+        subject: As in ``ReasonText``.
+        advice: As in ``ReasonText``.
+        gain: What the remedy would bring, with ``{tokens}`` for the number of tokens.
+    """
+
+    subject: str
+    advice: str
+    gain: str
+
+
+HINTS: Mapping[str, Hint] = {
+    QUESTION_FIRST: Hint(
+        "The question in front of documents",
+        "Put the documents first, always in one order, and the question behind them.",
+        "With the documents first, up to {tokens} tokens more could be reused.",
+    ),
+}
+"""Hints by ``Difference.detail``."""
+
+
+def advice_for(reason: Reason, detail: str) -> str:
+    """What to do about a reason; the advice of its detail if that has its own."""
+    return HINTS[detail].advice if detail in HINTS else REASONS[reason].advice
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class PrefixSpace:
         context_limit: Longest context of the model in tokens, as its engines tell; 0 if they do not.
         region: Regions the tenant is pinned to, sorted, with commas between; empty for none.
         epoch: Number of the present epoch. Numbers are never reused, so blocks of an ended epoch are unreachable. 0: a
-            space without isolation that was never reset.
+            space without isolation that does not expire and was never reset.
         prompt: The application, as ``id@version`` or ``id``; empty for requests that name none.
     """
 

@@ -50,7 +50,7 @@ def shown(text: str) -> str:
 
 
 class PersonalDataMode(StrEnum):
-    """The action on personal data found in the leading messages of a tenant's requests."""
+    """The action on personal data found in a tenant's requests."""
 
     OFF = "off"
     """It is not looked for."""
@@ -72,7 +72,7 @@ class Tenant:
         label: Value of the metrics' ``tenant`` label: the id, or one common value for all tenants that are not
             configured, so that their number stays bounded.
         regions: Regions its requests may be sent to; empty for all.
-        personal_data: Action on personal data in its leading messages.
+        personal_data: Action on personal data in its requests.
         idle_ttl_seconds: Unused for so long, its prefix spaces end; None for the common value.
         max_age_seconds: At this age its prefix spaces end in any case; None for the common value.
         canon: Modes of canonicalization rules, where it has any of its own.

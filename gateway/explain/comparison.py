@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.core.explanation import Difference, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
+from gateway.explain.context_blocks import is_block_missing, is_in_newest, own_share
 from gateway.explain.diff import find_difference
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
@@ -17,7 +19,7 @@ _EQUAL_SHOWN = 16
 """Tokens shown before the first differing one."""
 _DIFFERING_SHOWN = 24
 """Tokens shown from the first differing one on."""
-_CONTEXT_LOST = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
+_FORGOTTEN = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
 
 
 class Compared(NamedTuple):
@@ -27,6 +29,8 @@ class Compared(NamedTuple):
         found: The reference.
         equal: Length of the common prefix.
         behind: Later tokens, beyond all that was computed before, that also occur in the reference.
+        rounded: The same, where every whole block was computed before, by a request that shares more than the
+            reference: they have no cause but rounding.
         difference: Why the prefix ends there; None if unknown, if there is no difference, or if ``behind`` is 0.
         tokens: Token ids of both around the first differing token; None if they cannot be compared.
     """
@@ -36,10 +40,19 @@ class Compared(NamedTuple):
     behind: int
     difference: Difference | None
     tokens: TokenWindows | None = None
+    rounded: int = 0
 
 
-def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None, known: int) -> Compared | None:
+def compare(
+    record: RequestRecord,
+    kept: KeptRequest,
+    found: ReferenceMatch | None,
+    known: int,
+    places: Sequence[DocumentPlace] = (),
+) -> Compared | None:
     """The request compared with its reference, if it has one; ``known`` tokens are held or were computed before.
+
+    ``places``: how the operator declares documents.
 
     The texts are compared only if tokens beyond the known ones occur in the reference: then they have lost their place,
     and the first difference is the reason. All other tokens are new.
@@ -50,22 +63,30 @@ def compare(record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | No
     ids, equal = _nearest(reference, kept.ids)
     then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
-        return _compared_by_text(record, found, kept, equal, known)
+        return _compared_by_text(record, found, kept, equal, known, places=places)
     lost_reply = 0
     if len(record.parts) == 1:
         start = max(equal, known)
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
-        lost_reply = _lost_reply(reference, start, len(kept.ids) // TOKEN_BYTES)
+        own = len(kept.ids) // TOKEN_BYTES
+        if equal < known and own - known <= record.block_size:
+            return Compared(found, equal, 0, None, rounded=behind)
+        lost_reply = _lost_reply(reference, start, own)
     else:
         # With several prompts, the known tokens are no prefix but a count over all prompts.
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     if not behind and not lost_reply:
         return Compared(found, equal, 0, None)
-    difference = _difference(record, found, kept, equal)
+    difference = _difference(record, found, kept, equal, places)
+    blocks = record.canonical.blocks
+    if difference is not None and is_in_newest(reference.text, kept.text, blocks, difference):
+        behind = round(behind * own_share(reference.text, kept.text, blocks))
+        if not behind:
+            return Compared(found, equal, 0, None)
     if difference is not None and difference.reason is Reason.REPLY_RERENDERED:
         behind = max(behind, lost_reply)
     windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])
-    return Compared(found, equal, behind, _cause(record, found, difference), windows)
+    return Compared(found, equal, behind, _cause(record, found, kept, difference), windows)
 
 
 def _nearest(reference: KeptRequest, prompt: bytes) -> tuple[bytes, int]:
@@ -80,7 +101,9 @@ def _nearest(reference: KeptRequest, prompt: bytes) -> tuple[bytes, int]:
     return ids, equal
 
 
-def _difference(record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal: int) -> Difference | None:
+def _difference(
+    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal: int, places: Sequence[DocumentPlace]
+) -> Difference | None:
     """The first difference of the texts."""
     reference = found.reference
     difference = find_difference(
@@ -92,6 +115,7 @@ def _difference(record: RequestRecord, found: ReferenceMatch, kept: KeptRequest,
         replies=reference.replies,
         tools_first=record.tools_first,
         equal_share=equal / max(len(kept.ids) // TOKEN_BYTES, 1),
+        places=places,
     )
     if difference is not None and (kept.text.has_ids or reference.text.has_ids):
         return _of_ids(difference)
@@ -125,7 +149,9 @@ def _lost_reply(reference: KeptRequest, start: int, own: int) -> int:
     return max(min(len(reference.ids) // TOKEN_BYTES + tokens - 1, own) - start, 0) if tokens else 0
 
 
-def _cause(record: RequestRecord, found: ReferenceMatch, difference: Difference | None) -> Difference | None:
+def _cause(
+    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, difference: Difference | None
+) -> Difference | None:
     """The first difference, or another cause of differing tokens."""
     reason = changed(found.reference.where, record.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
@@ -136,10 +162,8 @@ def _cause(record: RequestRecord, found: ReferenceMatch, difference: Difference 
             return _elsewhere(Reason.PROMPT_VERSION_CHANGED)
         return msgspec.structs.replace(difference, reason=Reason.PROMPT_VERSION_CHANGED, said=version)
     is_lost = record.canonical.context_lost and found.same_conversation
-    if is_lost and difference is not None and _is_behind_the_leading(difference):
-        return msgspec.structs.replace(
-            difference, reason=Reason.HISTORY_EDITED, detail="context_lost", said=_CONTEXT_LOST
-        )
+    if is_lost and difference is not None and is_block_missing(found.reference.text, kept.text, difference):
+        return msgspec.structs.replace(difference, reason=Reason.CONTEXT_LOST, detail="forgotten", said=_FORGOTTEN)
     if difference is None and record.template_tells_time:
         return Difference(
             Reason.DYNAMIC_TIME,
@@ -165,7 +189,13 @@ def _elsewhere(reason: Reason) -> Difference:
 
 
 def _compared_by_text(
-    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, equal_ids: int, known: int
+    record: RequestRecord,
+    found: ReferenceMatch,
+    kept: KeptRequest,
+    equal_ids: int,
+    known: int,
+    *,
+    places: Sequence[DocumentPlace],
 ) -> Compared:
     """The comparison by characters, for prompts whose token ids come from different tokenizers."""
     before, after = _characters(found.reference.text), _characters(kept.text)
@@ -176,7 +206,7 @@ def _compared_by_text(
     if not behind:
         return Compared(found, 0, 0, None)
     reason = changed(found.reference.where, kept.where)
-    cause = _difference(record, found, kept, equal_ids) if reason is None else _elsewhere(reason)
+    cause = _difference(record, found, kept, equal_ids, places) if reason is None else _elsewhere(reason)
     return Compared(found, 0, behind, cause)
 
 

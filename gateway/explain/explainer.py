@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,
@@ -27,8 +28,16 @@ from gateway.explain.comparison import Compared, compare
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import PromptText
-from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References
+from gateway.explain.reference import (
+    NOTHING_KNOWN,
+    Families,
+    KeptRequest,
+    Known,
+    ReferenceMatch,
+    References,
+)
 from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
+from gateway.explain.seen.seen_prompts import changed
 
 _EXCLUDED = {
     "": Reason.LOAD_BALANCED,
@@ -69,6 +78,11 @@ class Explainer:
         self._families = families
         self._turns = SlotTurns()
         self._forgot_at = 0.0
+        self._places: Sequence[DocumentPlace] = ()
+
+    def declare_documents(self, places: Sequence[DocumentPlace]) -> None:
+        """Use the operator's declarations of documents from now on."""
+        self._places = places
 
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event that followed all requests so far."""
@@ -93,15 +107,15 @@ class Explainer:
             return _counted(record)
         self._forget_texts(record.at)
         kept = _kept(record, self._bodies.text(record.endpoint, record.body) or _NO_TEXT)
-        found = self._references.find(kept, record.at)
-        if found is not None and found.reference.ids == kept.ids:
-            # A prompt that is sent again is held once.
-            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
         held = max((holder.held_tokens for holder in record.holders), default=0)
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
-        explanation = _explained(record, kept, seen, found)
+        found = self._references.find(kept, record.at, _known(record, seen))
+        if found is not None and found.reference.ids == kept.ids:
+            # A prompt that is sent again is held once.
+            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
+        explanation = _explained(record, kept, seen, found, self._places)
         if record.held_out is not HeldOut.SALTED:
             self._remember(record, kept)
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
@@ -138,7 +152,11 @@ def _counted(record: RequestRecord) -> Explanation:
 
 
 def _explained(
-    record: RequestRecord, kept: KeptRequest, seen: Sequence[Seen], found: ReferenceMatch | None
+    record: RequestRecord,
+    kept: KeptRequest,
+    seen: Sequence[Seen],
+    found: ReferenceMatch | None,
+    places: Sequence[DocumentPlace],
 ) -> Explanation:
     size = record.block_size
     own = len(kept.ids) // TOKEN_BYTES
@@ -147,7 +165,8 @@ def _explained(
     start = here = sum(part.here_blocks for part in seen) * size
     other = sum(part.blocks for part in seen) * size
     ladder = _begun(record, seen_tokens=round(here * scale))
-    compared = compare(record, kept, found, max(other, round(ladder.at / scale)))
+    compared = compare(record, kept, found, max(other, round(ladder.at / scale)), places)
+    otherwise = Reason.RESET
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:
         # The reference was computed as well, even if its blocks were evicted from the table.
@@ -155,14 +174,16 @@ def _explained(
         if here == other and compared.found.reference.where == record.where:
             here = max(here, whole)
         other = max(other, whole)
+        otherwise = changed(compared.found.reference.where, record.where) or otherwise
     ladder.climb_by(round(here * scale), _ends([part.here for part in seen], size, scale, Reason.EVICTED))
-    elsewhere = _ends([part.anywhere for part in seen], size, scale, Reason.RESET, start)
+    elsewhere = _ends([part.anywhere for part in seen], size, scale, otherwise, start)
     ladder.climb_by(round(other * scale), elsewhere)
     behind = compared.behind if compared else 0
     if all(length < size for length in lengths):
         ladder.climb(ladder.prompt_tokens, Reason.TOO_SHORT)
     elif len(lengths) == 1:
-        ladder.climb(round(max(other, equal) * scale), Reason.BLOCK_BOUNDARY)
+        rounded = compared.rounded if compared else 0
+        ladder.climb(round((max(other, equal) + rounded) * scale), Reason.BLOCK_BOUNDARY)
     else:
         rounded = min(_ends_of_known(lengths, seen, size), behind)
         ladder.climb(ladder.at + round(rounded * scale), Reason.BLOCK_BOUNDARY)
@@ -224,6 +245,16 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     return sum(
         length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
     )
+
+
+def _known(record: RequestRecord, seen: Sequence[Seen]) -> Known:
+    """What was computed of a single prompt before, or is held; nothing for several prompts, which are no one prefix."""
+    if len(record.parts) > 1:
+        return NOTHING_KNOWN
+    size = record.block_size
+    own = len(record.parts[0]) // TOKEN_BYTES
+    reported = round((record.cached_tokens or 0) / _scale(record))
+    return Known(max(seen[0].blocks * size, reported), max(own - 1, 0) // size * size)
 
 
 def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:

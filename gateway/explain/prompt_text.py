@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.core.explanation import ReplyChoice
 from gateway.core.request import Endpoint
 
@@ -240,6 +241,7 @@ class PromptPair(msgspec.Struct, frozen=True):
         after_source: Client family of the later.
         same_conversation: Whether the later prompt continues the conversation of the earlier.
         replies: Replies of the engine to the earlier.
+        places: How the operator declares documents.
     """
 
     before: PromptText
@@ -248,6 +250,7 @@ class PromptPair(msgspec.Struct, frozen=True):
     after_source: str
     same_conversation: bool
     replies: Sequence[ReplyChoice]
+    places: Sequence[DocumentPlace] = ()
 
     @property
     def sources_differ(self) -> bool:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent, Medium
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent, Medium, Unmatched
 from gateway.core.ports import BlockHasher, Holding
 from gateway.index.engine_blocks import EngineBlocks
 from gateway.index.holders import Holders
-from gateway.index.holdings import HeldBlocks
+from gateway.index.holdings import HeldBlocks, UnmatchedCounts
 
 _PURGE_SLOTS = 32
 _PURGE_SLOTS_PER_BLOCK = 2
@@ -61,6 +61,7 @@ class EventHoldings:
         self._on_lost = on_lost
         self._groups: list[Holders] = []
         self._parts: dict[Target, HeldBlocks] = {}
+        self._unmatched: dict[Target, UnmatchedCounts] = {}
         self._purging: deque[_PurgedBlocks] = deque()
 
     @property
@@ -88,6 +89,8 @@ class EventHoldings:
             part = self._parts.get(target)
             if part is not None:
                 part.remove(event)
+            elif event.medium is Medium.GPU:
+                self._counts(target).removed += len(event.names)
         elif isinstance(event, AllBlocksCleared):
             self.clear(target)
         self.advance(target)
@@ -102,6 +105,16 @@ class EventHoldings:
         part = self._parts.pop(target, None)
         if part is not None:
             self._purging.append(_PurgedBlocks(part.blocks, part.holders, part.bit))
+
+    def unmatched(self, target: Target) -> Unmatched:
+        """See ``EventIndex``."""
+        counts = self._unmatched.get(target)
+        return counts.total() if counts else Unmatched()
+
+    def forget(self, target: Target) -> None:
+        """A target has left: forget its blocks, and what was counted of its events."""
+        self.clear(target)
+        self._unmatched.pop(target, None)
 
     def tidy(self) -> None:
         """See ``EventIndex``."""
@@ -161,11 +174,15 @@ class EventHoldings:
             bit,
             self._hasher,
             self._model_of(target.replica),
+            self._counts(target),
             on_lost=lambda chain: self._on_lost(target, chain),
             replace=replace,
         )
         self._parts[target] = part
         return part
+
+    def _counts(self, target: Target) -> UnmatchedCounts:
+        return self._unmatched.setdefault(target, UnmatchedCounts())
 
     def _take_bit(self) -> tuple[Holders, int]:
         for holders in self._groups:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from gateway.core.block_chain import chain_block_size
 from gateway.core.ids import ModelId
-from gateway.core.kv_events import BlockRemoved, BlockStored, Medium
+from gateway.core.kv_events import BlockRemoved, BlockStored, Medium, Unmatched
 from gateway.core.ports import BlockHasher
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.index.engine_blocks import EngineBlocks, PageTokens, add_packed, drop_packed, one_copy
@@ -26,6 +26,19 @@ _UNDESCRIBED_LIMIT = 65536
 """Most blocks stored without tokens that are remembered until an event with their tokens arrives."""
 
 
+class UnmatchedCounts:
+    """Counts what ``Unmatched`` lists, for one target, over all its ``HeldBlocks``."""
+
+    __slots__ = ("removed", "unfit", "unplaced")
+
+    def __init__(self) -> None:
+        self.unfit = self.unplaced = self.removed = 0
+
+    def total(self) -> Unmatched:
+        """The counts."""
+        return Unmatched(self.unfit, self.unplaced, self.removed)
+
+
 class HeldBlocks:
     """The blocks of one target.
 
@@ -34,6 +47,8 @@ class HeldBlocks:
         bit: The target's bit in ``holders``.
         hasher: From tokens to chain hashes.
         model: The model the target serves.
+        unmatched: Gets the blocks of events that match nothing. Left out is what a correct stream of events has as
+            well: other groups of layers, groups that keep parts of prefixes, other media with blocks of their own.
         on_lost: Called with the chain hash of every block that the target no longer holds.
         replace: Called with blocks that are cleared together; returns the index and the bit for later blocks.
 
@@ -41,7 +56,6 @@ class HeldBlocks:
         bit: As above.
         holders: As above.
         block_size: Tokens per block of the chains; None before the first event with tokens.
-        ignored: Events that did not fit.
     """
 
     def __init__(
@@ -50,6 +64,7 @@ class HeldBlocks:
         bit: int,
         hasher: BlockHasher,
         model: ModelId,
+        unmatched: UnmatchedCounts,
         *,
         on_lost: Callable[[int], None],
         replace: Callable[[EngineBlocks], tuple[Holders, int]],
@@ -57,9 +72,9 @@ class HeldBlocks:
         self.holders = holders
         self.bit = bit
         self.block_size: int | None = None
-        self.ignored = 0
         self._hasher = hasher
         self._model = model
+        self._unmatched = unmatched
         self._on_lost = on_lost
         self._replace = replace
         self._blocks = EngineBlocks(holders, bit, on_lost)
@@ -82,7 +97,12 @@ class HeldBlocks:
     @property
     def accounted_blocks(self) -> int:
         """Blocks of the engine's GPU cache whose content is known, copies counted."""
-        return self._blocks.gpu_copies // (self._pages.pages_per_block if self._pages else 1)
+        return self._blocks.gpu_copies // self.names_per_block
+
+    @property
+    def names_per_block(self) -> int:
+        """Names that events use for one block of the chains."""
+        return self._pages.pages_per_block if self._pages else 1
 
     @property
     def waiting(self) -> int:
@@ -114,7 +134,8 @@ class HeldBlocks:
                 self._start_over(sparse=True)
         missing = self._missing_names(event)
         if missing is None:
-            self.ignored += 1
+            if event.medium is Medium.GPU and self._chain_of is None:
+                self._unmatched.unfit += len(event.names)
             return
         if event.parent is None:
             parent = self._blocks.root(self._hasher.root(self._model, event.adapter, event.salt))
@@ -148,8 +169,12 @@ class HeldBlocks:
                 block.copies = drop_packed(block.copies, event.medium)
                 if not block.copies:
                     self._orphans.drop(name)
-            elif self._undescribed:
-                self._undescribed.pop((name, event.medium), None)
+            elif (
+                self._undescribed.pop((name, event.medium), None) is None
+                and event.medium is Medium.GPU
+                and self._chain_of is None
+            ):
+                self._unmatched.removed += 1
 
     def advance(self) -> bool:
         """See ``EventIndex``."""
@@ -288,12 +313,16 @@ class HeldBlocks:
             self._blocks.add_copies(slot, one_copy(medium))
         elif (block := self._orphans.get(name)) is not None:
             block.copies = add_packed(block.copies, one_copy(medium))
-        elif len(self._undescribed) < _UNDESCRIBED_LIMIT:
+        elif len(self._undescribed) < _UNDESCRIBED_LIMIT or (name, medium) in self._undescribed:
             self._undescribed[name, medium] = 1
+        elif self._chain_of is None:
+            self._unmatched.unplaced += 1
 
     def _store_orphans(self, event: BlockStored, parent: int, missing: int) -> None:
-        if missing:
-            return  # the place of these blocks in the run stays unknown
+        counted = self._chain_of is None
+        if missing:  # the place of these blocks in the run stays unknown
+            self._unmatched.unplaced += len(event.names) * counted
+            return
         size = event.block_size * TOKEN_BYTES
         one = one_copy(event.medium)
         for i, name in enumerate(event.names):
@@ -304,6 +333,7 @@ class HeldBlocks:
             else:
                 extra = event.extras[i] if event.extras else None
                 self._orphans.put(OrphanBlock(name, parent, event.tokens[i * size : (i + 1) * size], extra, one))
+                self._unmatched.unplaced += counted
             parent = name
 
     def _adopt(self, slot: int, name: int) -> None:
@@ -319,6 +349,8 @@ class HeldBlocks:
         if block is None:
             self._adoptable.popleft()
             return
+        if self._chain_of is None:
+            self._unmatched.unplaced -= 1
         if self._pages is not None:
             so_far = self._pages.block_so_far(self._blocks, parent)
             slot, is_new = self._put_page(block.name, parent, so_far, block.tokens, block.copies)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.kv_events import AllBlocksCleared, FeedState, IndexSource, KvEvent, Medium
+from gateway.core.kv_events import AllBlocksCleared, FeedState, IndexSource, KvEvent, Medium, Unmatched
 from gateway.core.ports import BlockHasher, Holding, IndexState, Lease
 from gateway.index.event_holdings import EventHoldings
 from gateway.index.predicted import PredictedIndex, PredictedLease
@@ -202,6 +202,7 @@ class ReplicaIndex:
         """A replica has left: forget all of it. Leases of requests still running there have no effect then."""
         for target in [target for target in {*self._feeds, *self._capacity} if target.replica == replica]:
             self.clear(target)
+            self._events.forget(target)
             self._feeds.pop(target, None)
             self._capacity.pop(target, None)
             self._uncached.discard(target)
@@ -257,6 +258,15 @@ class ReplicaIndex:
         """See ``EventIndex``."""
         part, capacity = self._events.part(target), self._capacity.get(target)
         return part is not None and capacity is not None and part.accounted_blocks > capacity
+
+    def unmatched(self, target: Target) -> Unmatched:
+        """See ``EventIndex``."""
+        return self._events.unmatched(target)
+
+    def is_contradicted(self, target: Target, blocks: int) -> bool:
+        """See ``EventIndex``."""
+        part, capacity = self._events.part(target), self._capacity.get(target) or 0
+        return blocks > capacity * _ALL_BUT * (part.names_per_block if part else 1)
 
     def tidy(self) -> None:
         """See ``EventIndex``."""

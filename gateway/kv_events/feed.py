@@ -22,8 +22,10 @@ from gateway.core.kv_events import (
 )
 from gateway.core.ports import EventIndex, EventObserver
 from gateway.kv_events.event_portions import EncodedBatch, pieces
+from gateway.kv_events.feed_audit import FeedAudit
 from gateway.kv_events.feed_report import FeedReport, LogLimiter
-from gateway.kv_events.order import Action, Apply, AskReplay, BatchOrder, Clear, Gap, SetState
+from gateway.kv_events.order import BatchOrder
+from gateway.kv_events.order_actions import Action, Apply, AskReplay, Clear, Gap, SetState
 from gateway.kv_events.work_scheduler import WorkScheduler
 from gateway.kv_events.zmq_sockets import Context, FrameUnreadable, Replay, Subscription
 
@@ -94,6 +96,7 @@ class Feed:
         self._retry_at: float | None = None
         self._resume_at: float | None = None
         self._reporter = LogLimiter(target, source.problem, fix)
+        self._audit = FeedAudit(target, index, observer, self._reporter, settings.unmatched_replay_seconds)
         self._foreign_peer = False
         self._subscription = self._subscribe()
         index.set_feed(target, FeedState.CONNECTING)
@@ -109,6 +112,7 @@ class Feed:
             next_sequence=self._order.next,
             batches=self._batches,
             gaps=self._gaps,
+            unmatched_blocks=self._audit.unmatched,
             last_batch_age_seconds=round(now - self._received_at, 3) if self._batches else None,
             problem=self._reporter.problem,
         )
@@ -151,6 +155,8 @@ class Feed:
         event = next(self._events, None)
         if event is not None:
             self._index.apply(self._target, event)
+            if isinstance(event, AllBlocksCleared):
+                self._audit.begin()
             return True
         while self._actions:
             action = next(self._actions[0], None)
@@ -188,11 +194,13 @@ class Feed:
         elif self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
             self._enqueue(self._order.retry())
+        elif self._audit.replay_due(now):
+            self._enqueue(self._order.retry())
         elif self._linked and now - max(self._received_at, self._probed_at) > settings.probe_seconds:
             self._probed_at = now
             self._enqueue(self._order.probe())
         if not self._actions and self._order.state in (FeedState.LIVE, FeedState.REBUILDING):
-            self._audit()
+            self._enqueue(self._audit.check(self._order, now))
         self._check_silence(now)
 
     def close(self) -> None:
@@ -237,6 +245,7 @@ class Feed:
                 self._ask(start)
             case Clear():
                 self._index.clear(self._target)
+                self._audit.begin()
             case SetState(state):
                 self._index.set_feed(self._target, state)
                 _log.info("kv_events_state", replica=self._target.replica, rank=self._target.rank, state=str(state))
@@ -370,19 +379,6 @@ class Feed:
         self._end_replay()
         self._enqueue(self._order.replay_failed())
         self._retry_at = now + _RETRY_SECONDS
-
-    def _audit(self) -> None:
-        """Compare the stored blocks with the capacity of the engine."""
-        if self._index.is_impossible(self._target):
-            # vLLM reports reused blocks as stored if a client asks for it.
-            self._reporter.warn(
-                "kv_events_impossible",
-                problem="the events store more blocks than the engine has",
-                fix="keep clients from sending vllm_xargs.kv_cache_report_mode",
-            )
-            self._enqueue(self._order.refuted())
-        elif self._order.state is FeedState.REBUILDING and self._index.is_complete(self._target):
-            self._enqueue(self._order.completed())
 
     def _check_silence(self, now: float) -> None:
         limit = self._settings.silent_after_seconds

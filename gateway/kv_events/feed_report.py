@@ -25,6 +25,8 @@ class FeedReport:
         next_sequence: Sequence number of the next batch; None while it is unknown.
         batches: Batches applied.
         gaps: How often batches were missing.
+        unmatched_blocks: Blocks in events that matched nothing although all blocks counted as known, or could not be
+            blocks of this target.
         last_batch_age_seconds: Time since the last batch; None before the first.
         problem: Why no events arrive, if it is known.
     """
@@ -36,6 +38,7 @@ class FeedReport:
     next_sequence: int | None
     batches: int
     gaps: int
+    unmatched_blocks: int
     last_batch_age_seconds: float | None
     problem: str | None
 

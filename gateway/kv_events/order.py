@@ -10,10 +10,10 @@ none, it has been restarted.
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.core.kv_events import AllBlocksCleared, EventBatch, FeedState, UnknownEvent
+from gateway.kv_events.order_actions import Action, Apply, AskReplay, Clear, Gap, SetState
 
 _REMEMBERED = 1024
 """Batches whose time stamps are kept, to distinguish a late copy from a restarted engine."""
@@ -34,48 +34,6 @@ _PATIENCE_SECONDS = 0.5
 """How long to wait for a missing batch when there is no replay to ask for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """Apply the events of a batch."""
-
-    batch: EventBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Clear:
-    """Clear all blocks of the target."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskReplay:
-    """Request a replay of past batches, from a sequence number on."""
-
-    start: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetState:
-    """The feed's state from here on."""
-
-    state: FeedState
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Batches are missing.
-
-    Attributes:
-        expected: The first missing sequence number.
-        got: The one received instead.
-    """
-
-    expected: int
-    got: int
-
-
-Action = Apply | Clear | AskReplay | SetState | Gap
-
-
 class _Waiting(NamedTuple):
     batch: EventBatch
     size: int
@@ -93,11 +51,13 @@ class BatchOrder:
     Attributes:
         next: Sequence number of the next batch; None while it is unknown.
         asking: Whether the answer to a replay is awaited.
+        doubted: Whether events have matched nothing since all blocks counted as known, so that complete batches do not
+            make the state live.
     """
 
     def __init__(self, *, replays: bool) -> None:
         self.next: int | None = None
-        self.asking = False
+        self.asking = self.doubted = False
         self._offers_replays = self._replays = replays
         self._state = FeedState.CONNECTING
         self._complete = False
@@ -119,6 +79,11 @@ class BatchOrder:
     def state(self) -> FeedState:
         """How far what was applied can be trusted."""
         return self._state
+
+    @property
+    def complete(self) -> bool:
+        """Whether every batch since the cache was empty was applied, or what was applied accounts for all blocks."""
+        return self._complete
 
     def connected(self) -> Iterator[Action]:
         """The subscription is connected, for the first time or again."""
@@ -274,7 +239,7 @@ class BatchOrder:
 
     def completed(self) -> Iterator[Action]:
         """The applied events account for all blocks of the engine."""
-        if self._state is FeedState.REBUILDING:
+        if self._state is FeedState.REBUILDING and not self.doubted:
             self._complete = True
             yield from self._enter(FeedState.LIVE)
 
@@ -283,6 +248,20 @@ class BatchOrder:
         yield Clear()
         self._complete = False
         yield from self._settle()
+
+    def contradicted(self) -> Iterator[Action]:
+        """Events matched nothing although all blocks counted as known. ``retry`` asks for all batches again."""
+        if self._state is FeedState.LIVE:
+            self._complete = False
+            self.doubted = True
+            if not self._replays:
+                yield Clear()
+            yield from self._settle()
+
+    def trusted(self) -> Iterator[Action]:
+        """Events match again, and account for all blocks of the engine."""
+        self.doubted = False
+        yield from self.completed()
 
     def silent(self, *, mute: bool) -> Iterator[Action]:
         """Batches were due and have not arrived.
@@ -402,7 +381,7 @@ class BatchOrder:
         self._waiting_bytes = 0
 
     def _settle(self) -> Iterator[Action]:
-        state = FeedState.LIVE if self._complete else FeedState.REBUILDING
+        state = FeedState.LIVE if self._complete and not self.doubted else FeedState.REBUILDING
         yield from self._enter(FeedState.SILENT if self._mute else state)
 
     def _enter(self, state: FeedState) -> Iterator[Action]:

@@ -27,11 +27,12 @@ from gateway.spaces.space_epoch import (
 class PrefixSpaces:
     """Assigns every request to its space and current epoch.
 
-    With isolation, an unknown space starts an epoch number that was never used before. So any loss of state (a reset,
-    an expiry, a lost file, one space too many) makes cached prefixes unreachable, and never makes ended ones reachable.
+    With isolation, or where epochs expire, an unknown space starts an epoch number that was never used before. So any
+    loss of state (a reset, an expiry, a lost file, one space too many) makes cached prefixes unreachable, and never
+    makes ended ones reachable.
 
-    Without isolation, spaces have epoch 0 and no salt until a reset; resets are then kept as floors below which no
-    epoch of the selected spaces may start. Scopes, template labels and clients' own salts are effective in both modes.
+    Otherwise spaces have epoch 0 and no salt until a reset; resets are then kept as floors below which no epoch of the
+    selected spaces may start. Scopes, template labels and clients' own salts are effective in both modes.
 
     Args:
         rules: The configuration.
@@ -52,9 +53,14 @@ class PrefixSpaces:
 
     def configure(self, rules: SpaceRules, now: float) -> None:
         """Apply another configuration; an epoch gets its new TTLs with its next request."""
-        if (rules.isolation, rules.secret) != (self._rules.isolation, self._rules.secret):
-            for space_epoch in self._epochs.alive:
-                self._drop(space_epoch, ResetCause.CONFIGURATION, "", now)
+        before = self._rules
+        if (rules.isolation, rules.secret, rules.numbered) != (before.isolation, before.secret, before.numbered):
+            if before.numbered and not before.isolated:
+                # Epochs may start at 0 again: a floor keeps what was cached before the numbered ones unreachable.
+                self.reset(SpaceSelection(), ResetCause.CONFIGURATION, now)
+            else:
+                for space_epoch in self._epochs.alive:
+                    self._drop(space_epoch, ResetCause.CONFIGURATION, "", now)
         self._rules = rules
 
     def enter(self, caller: Caller, model: ModelVersion, fields: Mapping[str, Any], now: float) -> SpaceGrant:
@@ -74,12 +80,12 @@ class PrefixSpaces:
         key = self._rules.key(caller, model)
         space_epoch = self._epochs.take(key)  # put back below as the most recently used
         if space_epoch is not None:
-            self._rules.set_times(space_epoch, caller.tenant)
+            self._rules.set_times(space_epoch, caller)
         if space_epoch is not None and (cause := space_epoch.over(now)) is not None:
             self._end(space_epoch, cause, "", now)
             space_epoch = None
         if space_epoch is None:
-            space_epoch = self._begin(key, caller.tenant, now)
+            space_epoch = self._begin(key, caller, now)
         self._epochs.put(key, space_epoch)
         space_epoch.used_at = max(now, space_epoch.used_at)
         self.changed = True
@@ -109,9 +115,9 @@ class PrefixSpaces:
         if not self._rules.isolated:
             # Cached prefixes may be from another process; only a higher epoch makes them unreachable.
             self._floors.raise_to(selection, epoch)
+        known = Reset(selection, owner, epoch, cause, by)
+        self._resets.remember(known)
         if self.changes is not None:
-            known = Reset(selection, owner, epoch, cause, by)
-            self._resets.remember(known)
             self.changes.resets.append(known)
         ends = [self._drop(space_epoch, cause, by, now) for space_epoch in selected]
         self.changed = True
@@ -141,6 +147,20 @@ class PrefixSpaces:
         for space_epoch, cause in over:
             self._drop(space_epoch, cause, "", now)
 
+    def expiring(self, now: float, share: float) -> list[PrefixSpace]:
+        """Spaces whose idle time is over soon: in its last ``share``. Not those that reach their maximum age first."""
+        return [
+            space_epoch.space
+            for space_epoch in self._epochs.alive
+            if (ttl := space_epoch.idle_ttl_seconds) is not None
+            and now - space_epoch.used_at >= (1 - share) * ttl
+            and space_epoch.expires_at == space_epoch.used_at + ttl
+        ]
+
+    def owner(self, tenant: Tenant) -> str:
+        """The owner of a tenant's spaces; empty if all tenants share them."""
+        return self._rules.owner(tenant)
+
     def tenant_has_spaces(self, tenant: Tenant) -> bool:
         """Whether this tenant has spaces of its own."""
         return bool(self._rules.owner(tenant))
@@ -154,6 +174,11 @@ class PrefixSpaces:
             yield space_epoch, False
 
     # Replication
+
+    @property
+    def numbered(self) -> bool:
+        """Whether gateways have to agree on epochs; otherwise they follow from resets."""
+        return self._rules.numbered
 
     @property
     def epochs(self) -> Sequence[SpaceEpoch]:
@@ -172,7 +197,7 @@ class PrefixSpaces:
             Whether the epoch is still valid.
         """
         space = space_epoch.space
-        if not self._rules.isolated or not space.tenant:
+        if not self._rules.numbered or bool(space.tenant) is not self._rules.isolated:
             return True  # the configurations differ
         self._last_epoch = max(self._last_epoch, space.epoch)
         known = self._epochs.named(space_epoch.id)
@@ -188,7 +213,7 @@ class PrefixSpaces:
         if present is not None:
             if present.space.epoch > space.epoch:
                 return False
-            self._drop(present, ResetCause.MERGED, "", now)
+            self._drop(present, present.over(now) or ResetCause.MERGED, "", now)
         elif len(self._epochs) >= self._rules.max_spaces:
             self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
         self._epochs.put(key, space_epoch)
@@ -282,6 +307,12 @@ class PrefixSpaces:
         self._last_epoch = max([last_epoch, *(space_epoch.space.epoch for space_epoch in epochs), *floors.values()])
         self._floors = EpochFloors(floors)
         self._epochs.restore(epochs, ended)
+        if not self._rules.numbered and any(
+            not space_epoch.space.tenant and space_epoch.space.epoch > self._floors.under(space_epoch.space)
+            for space_epoch in (*epochs, *ended)
+        ):
+            # They expired in the previous process, and would start at 0 now, as they may have done before that.
+            self.reset(SpaceSelection(), ResetCause.CONFIGURATION, now)
         self.expire(now)
 
     def _grant(self, space_epoch: SpaceEpoch, model: ModelVersion, narrowed_by: str) -> SpaceGrant:
@@ -291,14 +322,14 @@ class PrefixSpaces:
         salt = engine_salt(secret, space, narrowed_by)
         return SpaceGrant(space_epoch.id, salt, space, client_salt_name(secret, narrowed_by))
 
-    def _begin(self, key: SpaceEpochKey, tenant: Tenant, now: float) -> SpaceEpoch:
+    def _begin(self, key: SpaceEpochKey, caller: Caller, now: float) -> SpaceEpoch:
         if len(self._epochs) >= self._rules.max_spaces:
             self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
         space = PrefixSpace(*key[:-1], epoch=0, prompt=key[-1])
-        epoch = self._next_epoch(now) if self._rules.isolated else self._floors.under(space)
+        epoch = self._next_epoch(now) if self._rules.numbered else self._floors.under(space)
         space = dataclasses.replace(space, epoch=epoch)
         space_epoch = SpaceEpoch(space=space, id=epoch_id(space), born_at=now, used_at=now)
-        self._rules.set_times(space_epoch, tenant)
+        self._rules.set_times(space_epoch, caller)
         if self.changes is not None:
             self.changes.begun.append(space_epoch)
         return space_epoch

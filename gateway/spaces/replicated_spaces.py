@@ -219,7 +219,7 @@ class ReplicatedSpaces:
         self._begun: list[SpaceEpoch] = []
         self._used: dict[str, float] = {}
         self._used_sent_at = 0.0
-        self._fresh: list[Reset] = []
+        self._fresh: list[Reset] = list(spaces.resets)  # what the file of the last process led to
         self._raised: list[Reset] = []
         self._recent: list[tuple[float, Reset]] = []
         self._updates: list[ModelUpdateMessage] = []
@@ -335,7 +335,7 @@ class ReplicatedSpaces:
         for reset in self._spaces.resets:
             self._unwritten[reset_name(reset)] = reset
         for space_epoch in self._spaces.epochs:
-            if space_epoch.space.tenant and epoch_name(space_epoch) not in written:
+            if self._spaces.numbered and epoch_name(space_epoch) not in written:
                 self._unwritten[epoch_name(space_epoch)] = space_epoch
 
     def _collect(self) -> None:
@@ -343,18 +343,18 @@ class ReplicatedSpaces:
         changes, self._spaces.changes = self._spaces.changes, EpochChanges()
         assert changes is not None
         for space_epoch in changes.begun:
-            if space_epoch.space.tenant:  # without a tenant, epochs follow from resets
+            if self._spaces.numbered:  # else epochs follow from resets
                 self._begun.append(space_epoch)
                 self._unwritten[epoch_name(space_epoch)] = space_epoch
         for space_epoch in changes.used:
-            if space_epoch.space.tenant:
+            if self._spaces.numbered:
                 self._used[space_epoch.id] = space_epoch.used_at
                 stale = space_epoch.used_at - self._written_used.get(space_epoch.id, space_epoch.born_at)
                 if space_epoch.idle_ttl_seconds is not None and stale > _STALE_SHARE * space_epoch.idle_ttl_seconds:
                     self._unwritten[epoch_name(space_epoch)] = space_epoch
         for space_epoch in changes.ended:
             self._written_used.pop(space_epoch.id, None)
-            if space_epoch.space.tenant and space_epoch.cause is not ResetCause.CROWDED_OUT:
+            if space_epoch.cause is not ResetCause.CROWDED_OUT:
                 self._unwritten[epoch_name(space_epoch)] = None
         for reset in changes.resets:
             self._fresh.append(reset)

@@ -98,21 +98,29 @@ class SpaceRules:
     Attributes:
         isolation: ``tenant``, ``group`` or ``none``.
         secret: Key of the salts; empty only without isolation.
-        idle_ttl_seconds: Default for tenants without a value of their own.
-        max_age_seconds: Default for tenants without a value of their own.
+        idle_ttl_seconds: Idle time at which epochs end, for tenants without a value of their own; None for never.
+        max_age_seconds: Age at which epochs end, for tenants without a value of their own; None for never.
         max_spaces: Most epochs alive.
+        prompts_expire: Whether a registered prompt has an idle time or a maximum age.
     """
 
     isolation: str
     secret: bytes
-    idle_ttl_seconds: float
-    max_age_seconds: float
+    idle_ttl_seconds: float | None
+    max_age_seconds: float | None
     max_spaces: int
+    prompts_expire: bool = False
 
     @property
     def isolated(self) -> bool:
         """Whether tenants or groups are isolated."""
         return self.isolation != "none"
+
+    @property
+    def numbered(self) -> bool:
+        """Whether every epoch gets a number that was never used before: with isolation, and where epochs expire."""
+        expires = self.idle_ttl_seconds is not None or self.max_age_seconds is not None or self.prompts_expire
+        return self.isolated or expires
 
     def key(self, caller: Caller, model: ModelVersion) -> SpaceEpochKey:
         """The key of a request's space."""
@@ -137,8 +145,11 @@ class SpaceRules:
             return f"group:{tenant.group}"
         return f"tenant:{tenant.id}"
 
-    def set_times(self, space_epoch: SpaceEpoch, tenant: Tenant) -> None:
-        """Set the TTLs of an epoch."""
-        if self.isolated:
-            space_epoch.idle_ttl_seconds = tenant.idle_ttl_seconds or self.idle_ttl_seconds
-            space_epoch.max_age_seconds = tenant.max_age_seconds or self.max_age_seconds
+    def set_times(self, space_epoch: SpaceEpoch, caller: Caller) -> None:
+        """Set the TTLs of an epoch: the tenant's, which are the application's where that has any, or the common ones.
+
+        Without isolation tenants share their epochs, and only an application has TTLs of its own.
+        """
+        own = caller.tenant if self.isolated or caller.application is not None else None
+        space_epoch.idle_ttl_seconds = (own and own.idle_ttl_seconds) or self.idle_ttl_seconds
+        space_epoch.max_age_seconds = (own and own.max_age_seconds) or self.max_age_seconds

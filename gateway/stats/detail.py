@@ -12,6 +12,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.stats.entries import RequestEntry
 from gateway.stats.figures import seconds
+from gateway.stats.findings import hint_shown
 from gateway.stats.prices import ComputePrice
 
 EVIDENCE: Mapping[bool, str] = {True: "confirmed", False: "predicted"}
@@ -158,8 +159,22 @@ def _compared(entry: RequestEntry) -> Iterator[str]:
 
 
 def _advice(entry: RequestEntry) -> Iterator[str]:
+    hint = _hint(entry.explanation)
     for reason in _worth_advice(entry.explanation.missed)[:_ADVICES]:
+        if hint is not None and reason is hint[0]:
+            yield from _lines(f"What to do ({reason}): {hint[1]['advice']} {hint[1]['gain']}", indent=2)
+            continue
         yield from _lines(f"What to do ({reason}): {REASONS[reason].advice}", indent=2)
+
+
+def _hint(explanation: Explanation) -> tuple[Reason, Mapping[str, object]] | None:
+    """The hint of the first difference, with its reason; None if it has none."""
+    difference = explanation.difference
+    if difference is None:
+        return None
+    tokens = sum(each.tokens for each in explanation.missed if each.reason is difference.reason)
+    shown = hint_shown(difference.detail, tokens)
+    return None if shown is None else (difference.reason, shown)
 
 
 def _worth_advice(missed: Sequence[Attribution]) -> list[Reason]:
@@ -214,6 +229,7 @@ def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]
         "ladder": _ladder(explanation),
         "reference": _reference(explanation.reference, record.at),
         "difference": _difference(explanation.difference),
+        "hint": hint[1] if (hint := _hint(explanation)) else None,
         "canonicalization": _request_rules(entry),
         "decision": _decision(record),
         "timings": {
@@ -239,7 +255,7 @@ def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]
 
 
 def _missed_shown(missed: Attribution, entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
-    text = REASONS[missed.reason]
+    text, hint = REASONS[missed.reason], _hint(entry.explanation)
     return {
         "reason": missed.reason,
         "title": text.title,
@@ -247,7 +263,7 @@ def _missed_shown(missed: Attribution, entry: RequestEntry, price: ComputePrice)
         "evidence": EVIDENCE[missed.is_confirmed],
         "note": missed.note,
         "remedy": text.remedy,
-        "advice": text.advice,
+        "advice": hint[1]["advice"] if hint is not None and hint[0] is missed.reason else text.advice,
     } | _worth(missed.tokens, entry, price)
 
 

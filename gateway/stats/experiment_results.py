@@ -84,14 +84,17 @@ class ExperimentResults:
     """
 
     def __init__(self, settings: Mapping[str, float | str]) -> None:
-        self._settings = dict(settings)
-        self._since = float(self._settings.get("since", 0))
-        self._samples: dict[tuple[str, ExperimentGroup], _Samples] = {}
+        self._begin(settings)
 
     def configure(self, settings: Mapping[str, float | str]) -> None:
         """Apply other settings: a new experiment begins, because other requests belong to the groups."""
         if {**settings, "since": 0} != {**self._settings, "since": 0}:
-            self.__init__(settings)  # type: ignore[misc]
+            self._begin(settings)
+
+    def _begin(self, settings: Mapping[str, float | str]) -> None:
+        self._settings = dict(settings)
+        self._since = float(self._settings.get("since", 0))
+        self._samples: dict[tuple[str, ExperimentGroup], _Samples] = {}
 
     def add(self, sample: ExperimentSample, gpus: float) -> None:
         """Add a request; ``gpus`` per replica of its model."""

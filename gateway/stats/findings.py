@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.core.application import prompt_id
 from gateway.core.explanation import Attribution, Difference, Explanation
-from gateway.core.reasons import REASONS, Reason, Remedy
+from gateway.core.reasons import HINTS, REASONS, Reason, Remedy, advice_for
 from gateway.stats.figures import points, share
 from gateway.stats.label_limiter import StatsKey, StatsLimits
 from gateway.stats.prices import ComputePrice
@@ -310,15 +310,25 @@ def _shown(cause: CostKey, cost: Cost, covered_seconds: float, price: ComputePri
         "money_per_day": None if daily is None else price.of(daily),
         "remedy": text.remedy,
         "said": cost.said,
-        "advice": text.advice,
+        "advice": advice_for(cause.reason, cause.detail),
+        "hint": hint_shown(cause.detail, cost.tokens),
         "example": cost.example,
     }
 
 
+def hint_shown(detail: str, tokens: int) -> dict[str, object] | None:
+    """The hint of a detail, JSON-ready; None if it has none. ``tokens``: those missed for it."""
+    hint = HINTS.get(detail)
+    if hint is None:
+        return None
+    return {"code": detail, "tokens": tokens, "gain": hint.gain.format(tokens=f"{tokens:,}"), "advice": hint.advice}
+
+
 def _subject(cause: CostKey) -> str:
     place = f"{cause.path}, line {cause.line}" if cause.line else cause.path
-    text = REASONS[cause.reason]
-    return f"{text.subject or f'“{text.title}”'} in {place}" if place else f"“{text.title}”"
+    text, hint = REASONS[cause.reason], HINTS.get(cause.detail)
+    subject = hint.subject if hint else text.subject
+    return f"{subject or f'“{text.title}”'} in {place}" if place else f"“{text.title}”"
 
 
 _SLOT_PACKING = CostPacking(

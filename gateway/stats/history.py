@@ -17,7 +17,7 @@ from gateway.stats.day_totals import DayKey, DayTotal, DayTotals
 from gateway.stats.label_limiter import StatsKey
 from gateway.stats.markers import Marker, Markers
 
-_VERSION = 1
+_VERSION = 2
 _QUICK = 1
 _MAX_BYTES = 256 * 1024 * 1024
 _UNCLASSIFIED = columns.MISSED + columns.REASON_COLUMNS.index(Reason.UNCLASSIFIED)
@@ -41,12 +41,24 @@ class _Hour(msgspec.Struct, frozen=True, array_like=True):
     rows: list[tuple[StatsKey, list[int], list[float]]]
 
 
-class _History(msgspec.Struct, frozen=True, array_like=True):
-    """The stored format.
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """The stored format. The sender can be read without the content, which takes up to a quarter of a second.
 
     Attributes:
         version: Of the format.
         sender: Random id of the process that counted.
+        content: ``_History``, compressed.
+    """
+
+    version: int
+    sender: bytes
+    content: bytes
+
+
+class _History(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored.
+
+    Attributes:
         since: Begin of the totals, Unix seconds.
         columns: Names of the columns.
         hours: Hourly totals.
@@ -54,8 +66,6 @@ class _History(msgspec.Struct, frozen=True, array_like=True):
         markers: Markers.
     """
 
-    version: int
-    sender: bytes
     since: float
     columns: list[str]
     hours: list[_Hour]
@@ -63,6 +73,7 @@ class _History(msgspec.Struct, frozen=True, array_like=True):
     markers: list[Marker]
 
 
+_stored_decoder = msgspec.msgpack.Decoder(_Stored)
 _decoder = msgspec.msgpack.Decoder(_History)
 
 
@@ -94,10 +105,9 @@ class JournalHistory:
             _Hour(start, [(key, list(row), list(row.values())) for key, row in rows.items()])
             for start, rows in self.counts.hours()
         ]
-        history = _History(
-            _VERSION, self._sender, self.since, list(_NAMES), hours, list(self.days.items()), self.markers.all()
-        )
-        return zlib.compress(msgspec.msgpack.encode(history), _QUICK)
+        history = _History(self.since, list(_NAMES), hours, list(self.days.items()), self.markers.all())
+        content = zlib.compress(msgspec.msgpack.encode(history), _QUICK)
+        return msgspec.msgpack.encode(_Stored(_VERSION, self._sender, content))
 
     def restore(self, data: bytes) -> None:
         """Add the history of an earlier process; nothing, if that was added before or is this one's own.
@@ -105,10 +115,11 @@ class JournalHistory:
         Raises:
             HistoryInvalid: The data cannot be read; nothing was added.
         """
-        history = _decoded(data)
-        if history.sender in self._restored:
+        sender = sender_of(data)
+        if sender in self._restored:
             return
-        self._restored.add(history.sender)
+        history = _decoded(data)
+        self._restored.add(sender)
         places = [_place_of(name) for name in history.columns]
         for hour in history.hours:
             for key, numbers, figures in hour.rows:
@@ -119,12 +130,21 @@ class JournalHistory:
 
 
 def sender_of(data: bytes) -> bytes:
-    """The random id of the process that counted a stored history.
+    """The random id of the process that counted a stored history, whose content is not read.
+
+    Raises:
+        HistoryInvalid: The data is no history of this release.
+    """
+    return _stored(data).sender
+
+
+def check_history(data: bytes) -> None:
+    """Read a stored history, and drop what was read.
 
     Raises:
         HistoryInvalid: The data cannot be read.
     """
-    return _decoded(data).sender
+    _decoded(data)
 
 
 def day_totals_of(data: bytes) -> DayTotals:
@@ -138,17 +158,25 @@ def day_totals_of(data: bytes) -> DayTotals:
     return totals
 
 
+def _stored(data: bytes) -> _Stored:
+    try:
+        stored = _stored_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise HistoryInvalid(f"it is no history of this program ({error})") from None
+    if stored.version != _VERSION:
+        raise HistoryInvalid(f"its format has version {stored.version}, and this release reads {_VERSION}")
+    return stored
+
+
 def _decoded(data: bytes) -> _History:
     try:
         decompressor = zlib.decompressobj()
-        content = decompressor.decompress(data, _MAX_BYTES)
+        content = decompressor.decompress(_stored(data).content, _MAX_BYTES)
         if decompressor.unconsumed_tail or not decompressor.eof:
             raise HistoryInvalid("it is incomplete, or larger than any history")
         history = _decoder.decode(content)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise HistoryInvalid(f"it is no history of this program ({error})") from None
-    if history.version != _VERSION:
-        raise HistoryInvalid(f"its format has version {history.version}, and this release reads {_VERSION}")
     widest = len(history.columns)
     for hour in history.hours:
         for _, numbers, figures in hour.rows:

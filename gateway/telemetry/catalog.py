@@ -156,6 +156,13 @@ class MetricCatalog:
             ("replica",),
             registry=registry,
         )
+        self.kv_unmatched_blocks = Counter(
+            "gateway_kv_unmatched_blocks",
+            "KV-cache blocks in a replica's events that match nothing: unfit (stored, and no blocks of this cache);"
+            " where all blocks should be known, unplaced (stored behind an unknown one) and removed (unknown).",
+            ("replica", "kind"),
+            registry=registry,
+        )
         self.prediction_error_tokens = Counter(
             "gateway_prediction_error_tokens",
             "Prompt tokens by which the prediction differed from the engine's report. over: predicted and not reused;"
@@ -247,8 +254,7 @@ class MetricCatalog:
         )
         self.personal_data_findings = Counter(
             "gateway_personal_data_findings",
-            "Findings of personal data in the leading messages of requests; shared: in a prefix that several"
-            " conversations share.",
+            "Findings of personal data in requests; shared: in a prefix that several conversations share.",
             ("tenant", "kind", "shared"),
             registry=registry,
         )
@@ -256,5 +262,35 @@ class MetricCatalog:
             "gateway_warm_requests",
             "Warm-up requests with declared prefixes: ok or failed. No other metric counts them.",
             ("model", "result"),
+            registry=registry,
+        )
+        self.warm_prefill_tokens = Counter(
+            "gateway_warm_prefill_tokens",
+            "Prompt tokens that warm-up requests have computed, by what caused them.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_gpu_seconds = Counter(
+            "gateway_warm_gpu_seconds",
+            "GPU seconds that warm-up requests have taken, by the learned prefill rates.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_saved_tokens = Counter(
+            "gateway_warm_saved_tokens",
+            "Prompt tokens that clients' requests found cached by warm-up: the first use of each computed block.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_saved_gpu_seconds = Counter(
+            "gateway_warm_saved_gpu_seconds",
+            "GPU seconds that computing these tokens would have taken, by the learned prefill rates.",
+            ("model", "cause"),
+            registry=registry,
+        )
+        self.warm_left_out = Counter(
+            "gateway_warm_left_out",
+            "Requests of repeated warm-up that were not sent: busy, budget or gone.",
+            ("model", "reason"),
             registry=registry,
         )

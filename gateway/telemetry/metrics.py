@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.core.canonical import ALL_RULES, PersonalFinding, RuleMode
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.kv_events import IndexSource
+from gateway.core.kv_events import IndexSource, Unmatched
 from gateway.core.outcome import Ending, FailureStage
 from gateway.core.reasons import Reason
 from gateway.core.replica_state import ReplicaState
@@ -40,8 +40,8 @@ class ReplicaGauges:
 
 
 class MetricsObserver:
-    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver`` and
-    ``QueueObserver`` that counts.
+    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver``,
+    ``QueueObserver`` and ``WarmthObserver`` that counts.
 
     Args:
         catalog: The metrics.
@@ -105,6 +105,20 @@ class MetricsObserver:
         if error:
             c.prediction_error_tokens.values[s.decision.replica, "under" if error > 0 else "over"] += abs(error)
 
+    def on_warmed(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
+        """See ``WarmthObserver``."""
+        self._catalog.warm_prefill_tokens.inc(model, cause, by=tokens)
+        self._catalog.warm_gpu_seconds.inc(model, cause, by=gpu_seconds)
+
+    def on_warmth_used(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
+        """See ``WarmthObserver``."""
+        self._catalog.warm_saved_tokens.inc(model, cause, by=tokens)
+        self._catalog.warm_saved_gpu_seconds.inc(model, cause, by=gpu_seconds)
+
+    def on_warm_left_out(self, model: ModelId, reason: str) -> None:
+        """See ``WarmthObserver``."""
+        self._catalog.warm_left_out.inc(model, reason)
+
     def on_kv_events(self, replica: ReplicaId, kind: str, count: int) -> None:
         """See ``EventObserver``."""
         self._catalog.kv_events.inc(replica, kind, by=count)
@@ -112,6 +126,10 @@ class MetricsObserver:
     def on_kv_gap(self, replica: ReplicaId) -> None:
         """See ``EventObserver``."""
         self._catalog.kv_event_gaps.inc(replica)
+
+    def on_kv_unmatched(self, replica: ReplicaId, kind: str, blocks: int) -> None:
+        """See ``EventObserver``."""
+        self._catalog.kv_unmatched_blocks.inc(replica, kind, by=blocks)
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``. The model is unchecked client input, so it is not used as a label value."""
@@ -222,6 +240,8 @@ def set_replica_gauges(catalog: MetricCatalog, states: Iterable[ReplicaGauges]) 
         catalog.replica_inflight.labels(state.replica).set(state.requests)
         catalog.index_blocks.labels(state.replica, str(state.index_source)).set(state.index_blocks)
         catalog.kv_event_gaps.inc(state.replica, by=0)
+        for kind in Unmatched._fields:
+            catalog.kv_unmatched_blocks.inc(state.replica, kind, by=0)
         catalog.queue_requests.labels(state.model)
         for direction in _DIRECTIONS:
             catalog.prediction_error_tokens.inc(state.replica, direction, by=0)

@@ -3,10 +3,12 @@
 Names a configuration may use:
 
 * ``builtin:demo``: the small tokenizer shipped with the package, the one of the simulated engine.
-* ``tiktoken:NAME`` or ``tiktoken:FILE``: a tiktoken encoding (``o200k_base``) or a file of ranks.
+* ``tiktoken:NAME``, ``tiktoken:FILE`` or ``tiktoken:NAME:FILE``: a tiktoken encoding (``o200k_base``), a file of ranks,
+  or such a file whose text is split as for the encoding.
 * anything else: a folder, or the id of a model on the hub, loaded by transformers.
 """
 
+import base64
 import hashlib
 import json
 import logging
@@ -30,6 +32,7 @@ from gateway.tokenize.chat_template import ChatTemplate, check_syntax
 from gateway.tokenize.conversation import ContentFormat, conversation
 from gateway.tokenize.local import LocalEncoder
 from gateway.tokenize.message_tokens import MessageTokens, boundaries
+from gateway.tokenize.split_patterns import DEFAULT, PATTERNS, split_pattern
 from gateway.tokenize.template_proof import prints_messages_alone
 
 BUILTIN = Path(__file__).parent / "builtin"
@@ -38,21 +41,6 @@ _SEGMENT_BYTES_PER_MIB = 2**19
 _MESSAGE_BYTES_PER_MIB = 2**19
 """Parts of the memory for tokens: fastokens keeps text between added tokens and its tokens, the gateway only those of
 messages."""
-
-# The split pattern of OpenAI's cl100k_base, which models that ship a bare file of ranks (Qwen's first generation,
-# for one) were trained with. Source: tiktoken_ext/openai_public.py.
-_CL100K_PATTERN = "|".join(
-    (
-        r"'(?i:[sdmt]|ll|ve|re)",
-        r"[^\r\n\p{L}\p{N}]?+\p{L}++",
-        r"\p{N}{1,3}+",
-        r" ?[^\s\p{L}\p{N}]++[\r\n]*+",
-        r"\s++$",
-        r"\s*[\r\n]",
-        r"\s+(?!\S)",
-        r"\s",
-    )
-)
 
 
 def load_local(
@@ -232,26 +220,59 @@ def _fast(reference: TokenBackend, tokenizer_json: str, cache_mib: int) -> FastT
 
 def _tiktoken(name: str) -> _Source:
     import tiktoken
-    import tiktoken.load
 
-    path = Path(name).expanduser()
-    templates: dict[str, str] = {}
+    encoding_name, colon, file = name.partition(":")
+    if Path(name).expanduser().is_file():  # its name has a colon
+        encoding_name, file = "", name
+    elif not colon:
+        encoding_name, file = name, ""
+    path = Path(file).expanduser()
     try:
-        if path.is_file():
-            ranks = tiktoken.load.load_tiktoken_bpe(str(path))
-            encoding = tiktoken.Encoding(
-                path.stem, pat_str=_CL100K_PATTERN, mergeable_ranks=ranks, special_tokens=_added_tokens(path.parent)
-            )
-            template = path.parent / "chat_template.jinja"
-            if template.is_file():
-                templates["default"] = template.read_text(encoding="utf-8")
-            digest = _digest(path.read_bytes())
-        else:
-            encoding = tiktoken.get_encoding(name)
-            digest = f"tiktoken-{name}"
+        if file:
+            return _ranks(path, encoding_name)
+        encoding = tiktoken.get_encoding(name)
     except Exception as error:
         raise TokenizerUnavailable(f"tiktoken cannot load {name}: {str(error).splitlines()[0]}") from error
-    return _Source(TiktokenTokens(encoding), encoding.decode, templates, {}, digest)
+    return _Source(TiktokenTokens(encoding), encoding.decode, {}, {}, f"tiktoken-{name}")
+
+
+def _ranks(path: Path, encoding_name: str) -> _Source:
+    """A file of ranks, with what lies beside it: added tokens, chat template, split pattern."""
+    import tiktoken
+
+    data = path.read_bytes()
+    ranks = _read_ranks(data)
+    pattern = split_pattern(path, encoding_name)
+    encoding = tiktoken.Encoding(
+        path.stem, pat_str=pattern, mergeable_ranks=ranks, special_tokens=_added_tokens(path.parent)
+    )
+    # Text between matches would be left out without an error.
+    if any(encoding.decode(encoding.encode_ordinary(text)) != text for text in corpus.TEXTS):
+        raise TokenizerUnavailable("its split pattern leaves out a part of some texts")
+    templates = {}
+    template = path.parent / "chat_template.jinja"
+    if template.is_file():
+        templates["default"] = template.read_text(encoding="utf-8")
+    # The default is left out: then a file has the same identity as when there was no other.
+    identity = data if pattern == PATTERNS[DEFAULT] else data + b"\0" + pattern.encode()
+    return _Source(TiktokenTokens(encoding), encoding.decode, templates, {}, _digest(identity))
+
+
+def _read_ranks(data: bytes) -> dict[bytes, int]:
+    """Ranks by token, from lines of a token in base64 and its rank.
+
+    The library's own reader keeps a copy by path, in a folder for temporary files, and reads that from then on.
+    """
+    ranks = {}
+    for number, line in enumerate(data.splitlines(), start=1):
+        token, _, rank = line.strip().partition(b" ")
+        if not token:
+            continue
+        try:
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except ValueError:
+            raise TokenizerUnavailable(f"line {number} is not a token in base64 and its rank") from None
+    return ranks
 
 
 def _added_tokens(folder: Path) -> dict[str, int]:

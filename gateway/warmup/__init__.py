@@ -2,6 +2,8 @@
 
 In: a file of prefixes or a body of ``POST /admin/api/warm``. Out: requests to replicas, and jobs with their progress.
 Start with ``warmer.Warmer``: it parses (``declared``, ``document``), plans (``warmup_plan``) and sends (``runner``).
+``lasting`` sends prefixes again after what made them unreachable (``pending``, ``budget``, ``hot_prompts``); ``ledger``
+counts what all of it costs and saves.
 """
 
 from gateway.warmup.warmer import Warmer

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
 import orjson
 import structlog
 
@@ -21,6 +22,7 @@ from gateway.core.ids import ReplicaId, RequestId
 from gateway.core.ports import Grant, Sink
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import Caller
+from gateway.warmup.ledger import WarmCause, WarmLedger
 from gateway.warmup.warmup_plan import WarmupStep
 
 _MAX_LISTED_FAILURES = 50
@@ -38,7 +40,7 @@ class JobState(StrEnum):
 
 
 class Job:
-    """One order of an operator, or the warm-up of a joined replica.
+    """One order of an operator, the warm-up of a joined replica, or what is sent again.
 
     Attributes:
         id: Random id.
@@ -47,6 +49,8 @@ class Job:
         total: Requests to send.
         done: Successful requests.
         failed: Failed requests.
+        left_out: Requests that were not sent, by reason.
+        cause: Why it was made.
         joined: The joined replica; None for an order.
     """
 
@@ -56,6 +60,7 @@ class Job:
         now: float,
         *,
         requests_per_second: float,
+        cause: WarmCause,
         by: str = "",
         joined: ReplicaId | None = None,
         down: Sequence[ReplicaId] = (),
@@ -66,6 +71,8 @@ class Job:
         self.total = total
         self.done = 0
         self.failed = 0
+        self.left_out: dict[str, int] = {}
+        self.cause = cause
         self.joined = joined
         self._requests_per_second = requests_per_second
         self._by = by
@@ -107,12 +114,14 @@ class Job:
             "id": self.id,
             "state": self.state,
             "reason": self.reason,
+            "cause": str(self.cause),
             "by": self._by,
             "joined": self.joined,
             "requests_per_second": self._requests_per_second,
             "total": self.total,
             "done": self.done,
             "failed": self.failed,
+            "left_out": dict(self.left_out),
             "seconds": round(self.seconds(now), 3),
             "down": list(self._down),
             "failures": list(self._failures),
@@ -190,6 +199,20 @@ _SHOWN_CHARS = 300
 def warm_request(step: WarmupStep, request_id: RequestId, now: float) -> ChatRequest:
     """The request of a step; ``now`` is monotonic seconds."""
     prefix = step.prefix
+    if step.like is not None:
+        return msgspec.structs.replace(
+            step.like,
+            endpoint=prefix.endpoint,
+            body=prefix.body,
+            fields=prefix.fields,
+            stream=False,
+            usage_wanted=False,
+            request_id=request_id,
+            received_at=now,
+            caller=step.caller,
+            size=len(prefix.body),
+            warmup_target=step.target,
+        )
     return ChatRequest(
         endpoint=prefix.endpoint,
         query=b"",
@@ -301,12 +324,14 @@ class Runner:
 
     Args:
         service: Answers the requests.
+        ledger: Counts what requests cost.
         clock: Monotonic seconds.
         sleep: Waits.
     """
 
-    def __init__(self, service: WarmupService, clock: Clock, sleep: Sleep) -> None:
+    def __init__(self, service: WarmupService, ledger: WarmLedger, clock: Clock, sleep: Sleep) -> None:
         self._service = service
+        self._ledger = ledger
         self._clock = clock
         self._sleep = sleep
         self._slots = ReplicaSlots()
@@ -325,7 +350,7 @@ class Runner:
                 rate_limit.record()
                 number += 1
                 request_id = RequestId(f"warm-{job.id}-{number}")
-                task = in_flight.create_task(self._send(job, step, request_id), name=request_id)
+                task = in_flight.create_task(self.send(job, step, request_id), name=request_id)
                 # A callback, because a task that is cancelled before its first step does not run its `finally`.
                 task.add_done_callback(functools.partial(self._sent, step.target.replica))
 
@@ -345,9 +370,11 @@ class Runner:
     def _sent(self, replica: ReplicaId, _task: asyncio.Task[None]) -> None:
         self._slots.release(replica)
 
-    async def _send(self, job: Job, step: WarmupStep, request_id: RequestId) -> None:
+    async def send(self, job: Job, step: WarmupStep, request_id: RequestId) -> int:
+        """Send one request, and count its success or failure in the job. Returns the prompt tokens it computed."""
         sink = Discarded()
         request = warm_request(step, request_id, self._clock())
+        self._ledger.begin(request_id, job.cause)
         try:
             await self._service.serve(request, sink, Unlimited(step.caller))
         except GatewayError as error:
@@ -360,3 +387,6 @@ class Runner:
                 job.step_done()
             else:
                 job.step_failed(step, sink.status, sink.message)
+        finally:
+            computed = self._ledger.end(request_id)
+        return computed

@@ -16,6 +16,8 @@ from gateway.core.request import Endpoint
 from gateway.tasks import TaskGroupOwner
 from gateway.warmup.declared import Declared, Location, Malformed, parse_order
 from gateway.warmup.document import read_prefixes
+from gateway.warmup.lasting import LastingWarmup, WarmLinks
+from gateway.warmup.ledger import WarmCause
 from gateway.warmup.runner import Clock, Job, JobState, Runner, Sleep, WarmupService
 from gateway.warmup.warmup_plan import Planner, WarmFleet, WarmupStep, WarmupTenants
 
@@ -53,6 +55,7 @@ class Warmer:
             warm-up has ended for any reason.
         count: Returns the prompt tokens for a prefix's model, endpoint and fields; None if unknown.
         settings: The settings.
+        links: What repeated warm-up needs.
         discovered: Returns the models whose replicas are discovered at run time.
         clock: Monotonic seconds.
         sleep: Waits.
@@ -71,12 +74,14 @@ class Warmer:
         hold: Callable[[ReplicaId, bool], None],
         count: Callable[[ModelId, Endpoint, Mapping[str, Any]], Awaitable[int | None]],
         settings: WarmSettings,
+        links: WarmLinks,
         discovered: Callable[[], Collection[ModelId]] = tuple,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._planner = Planner(fleet, tenants, isolated, discovered)
-        self._runner = Runner(service, clock, sleep)
+        self._runner = Runner(service, links.ledger, clock, sleep)
+        self._ledger = links.ledger
         self._hold = hold
         self._count = count
         self._counted: dict[int, int] = {}
@@ -87,7 +92,20 @@ class Warmer:
         self._filling: dict[ReplicaId, _ReplicaWarmup] = {}
         self._early: dict[ReplicaId, None] | None = {}
         self._stopped = False
+        self._keeping: asyncio.Task[None] | None = None
         self._declared = self._checked(settings.file)
+        self._lasting = LastingWarmup(
+            links,
+            self._planner,
+            send=self._runner.send,
+            keep=self._keep,
+            declared=lambda: self._declared,
+            counted=lambda position: self._counted.get(position),  # noqa: PLW0108 - a recount replaces it
+            held=lambda: self._filling,
+            clock=clock,
+            sleep=sleep,
+        )
+        self._configure_lasting(settings)
 
     def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
         """See ``WarmDesk``. An order with any invalid part sends nothing."""
@@ -102,11 +120,13 @@ class Warmer:
         except Malformed as error:
             param = _param(error.location)
             raise BadRequest(f"`{param}`: {error.message}", param=param, code=error.code) from None
-        running = sum(job.state is JobState.RUNNING and job.joined is None for job in self._jobs.values())
+        running = sum(job.state is JobState.RUNNING and job.cause is WarmCause.ORDER for job in self._jobs.values())
         if running >= _MAX_ORDERS:
             raise BadRequest(f"{running} jobs are running already. Wait until one has ended.", code="too_many_jobs")
         rate = wanted.requests_per_second or self._settings.requests_per_second
-        job = Job(len(plan.steps), self._clock(), requests_per_second=rate, by=by, down=plan.down)
+        job = Job(
+            len(plan.steps), self._clock(), requests_per_second=rate, cause=WarmCause.ORDER, by=by, down=plan.down
+        )
         self._keep(job)
         task = self._tasks.spawn(self._run(job, plan.steps, rate, None), name=f"warm-{job.id}")
         task.add_done_callback(functools.partial(self._ended, job, None))
@@ -119,12 +139,7 @@ class Warmer:
 
     async def overview(self) -> Mapping[str, object]:
         """See ``WarmDesk``. Token counts are cached."""
-        declared, counted = self._declared, self._counted
-        for position, prefix in enumerate(declared):
-            if position not in counted:
-                tokens = await self._count(prefix.model, prefix.endpoint, prefix.fields)
-                if tokens is not None:
-                    counted[position] = tokens
+        declared, counted = await self._count_declared()
         now = self._clock()
         return {
             "declared": [
@@ -138,6 +153,8 @@ class Warmer:
                 for position, prefix in enumerate(declared)
             ],
             "jobs": [job.shown(now) for job in reversed(self._jobs.values())],
+            "again": self._lasting.shown(),
+            "totals": list(self._ledger.shown()),
         }
 
     def recount(self) -> None:
@@ -153,12 +170,14 @@ class Warmer:
         early, self._early = self._early or {}, None
         for replica in early:
             self._warm_up(replica)
+        self._start_lasting()
 
     def joined(self, replica: ReplicaId) -> None:
         """Warm up a replica that came up: new, recovered or restarted.
 
         Restarts a running warm-up, because the replica may have lost its cache.
         """
+        self._lasting.joined(replica)
         if self._early is not None:
             self._early[replica] = None
         elif (filling := self._filling.get(replica)) is not None:
@@ -179,6 +198,7 @@ class Warmer:
         An invalid file is logged, and the previous prefixes stay in use.
         """
         self._settings = settings
+        self._configure_lasting(settings)
         try:
             # Parsing YAML takes about half a second per megabyte.
             file = None if settings.file is None else await asyncio.to_thread(read_prefixes, settings.file)
@@ -190,11 +210,37 @@ class Warmer:
             self._declared = [] if file is None else file.declared
             self.recount()
             _log.info("warm_file_read", prefixes=len(self._declared))
+            await self._count_declared()
+        if self._early is None:
+            self._start_lasting()
 
     async def stop(self) -> None:
         """End all jobs; replicas that are held back are released."""
         self._stopped = True
         await self._tasks.cancel()
+        await self._lasting.stop()
+
+    def _start_lasting(self) -> None:
+        if self._lasting.enabled and not self._stopped and (self._keeping is None or self._keeping.done()):
+            self._lasting.forget_ends()
+            self._keeping = self._tasks.spawn(self._keep_warm(), name="warm-again")
+
+    async def _keep_warm(self) -> None:
+        await self._count_declared()
+        await self._lasting.run()
+
+    def _configure_lasting(self, settings: WarmSettings) -> None:
+        self._lasting.configure(settings.again, settings.requests_per_second, settings.max_seconds)
+
+    async def _count_declared(self) -> tuple[Sequence[Declared], Mapping[int, int]]:
+        """The declared prefixes, and the tokens of those that can be counted, by position."""
+        declared, counted = self._declared, self._counted
+        for position, prefix in enumerate(declared):
+            if position not in counted:
+                tokens = await self._count(prefix.model, prefix.endpoint, prefix.fields)
+                if tokens is not None:
+                    counted[position] = tokens
+        return declared, counted
 
     def _checked(self, path: Path | None) -> list[Declared]:
         if path is None:
@@ -209,7 +255,7 @@ class Warmer:
         if not steps:
             return False
         rate = self._settings.requests_per_second
-        job = Job(len(steps), self._clock(), requests_per_second=rate, joined=replica)
+        job = Job(len(steps), self._clock(), requests_per_second=rate, cause=WarmCause.JOINED, joined=replica)
         self._keep(job)
         filling = self._filling[replica] = _ReplicaWarmup()
         self._hold(replica, True)

@@ -1,5 +1,6 @@
 """Plans which prefixes are sent to which replicas and ranks."""
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,6 +8,7 @@ from typing import Protocol
 import structlog
 
 from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
+from gateway.core.request import ChatRequest
 from gateway.core.tenant import EVERYBODY, Caller, Tenant
 from gateway.warmup.declared import Declared, Location, Malformed
 
@@ -69,16 +71,19 @@ class WarmupStep:
     """One request to send.
 
     Attributes:
-        index: Index of its prefix in the list.
+        index: Index of its prefix in the list; None for one of the hottest.
         prefix: The prefix.
         caller: The caller on whose behalf it is sent.
         target: Replica and rank.
+        like: A client's request without its content, which the request resembles in everything else; None for a
+            declared prefix.
     """
 
-    index: int
+    index: int | None
     prefix: Declared
     caller: Caller
     target: Target
+    like: ChatRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +227,33 @@ class Planner:
             if _admits(caller.tenant, replica):
                 steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets]
         return steps
+
+    def everywhere(self, prefixes: Sequence[Declared]) -> Sequence[WarmupStep]:
+        """Plan to send prefixes to every replica that takes requests, as each one gets them when it joins."""
+        return [
+            step
+            for replica in self._fleet.replicas
+            if _accepts_requests(replica)
+            for step in self.joined(prefixes, replica.id)
+        ]
+
+    def accepts(self, caller: Caller, model: ModelId, target: Target) -> bool:
+        """Whether a target is there and takes requests of a model on behalf of a caller."""
+        return any(
+            replica.id == target.replica
+            and replica.model == model
+            and _accepts_requests(replica)
+            and target in replica.targets
+            and _admits(caller.tenant, replica)
+            for replica in self._fleet.replicas
+        )
+
+    def present(self, caller: Caller) -> Caller | None:
+        """A caller of an earlier request with its tenant's present settings; None if the tenant does not exist now."""
+        tenant = self._tenants.tenant(caller.tenant.id)
+        if tenant is None and caller.tenant.id != EVERYBODY.tenant.id:
+            return None
+        return dataclasses.replace(caller, tenant=tenant or EVERYBODY.tenant)
 
     def _caller(self, prefix: Declared) -> Caller:
         models = dict.fromkeys([*(replica.model for replica in self._fleet.replicas), *self._discovered()])

@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from browser.pages import OVERVIEW, arrived
 from browser.stage import OPERATE, Stage
@@ -42,6 +42,30 @@ def test_first_finding_names_the_application_the_place_and_the_remedy_and_leads_
     expect(marked.first).to_be_visible()
     assert "T10:05" not in page.content()
     assert "parcels" not in page.content()
+
+
+def test_a_question_in_front_of_documents_is_shown_with_what_it_brings(visit, known: Stage):
+    hint = {"code": "question_first", "tokens": 1234, "gain": "Up to 1,234 tokens more.", "advice": "Documents first."}
+    visitor = visit(known.admin)
+
+    def hinted(route: Route) -> None:
+        given = route.fetch()
+        if given.ok:
+            reported = given.json()
+            for finding in reported["findings"]:
+                finding.update(hint=hint, advice=hint["advice"], reason="user_data")
+            route.fulfill(response=given, json=reported)
+        else:
+            route.fulfill(response=given)
+
+    visitor.page.route("**/admin/api/summary?*", hinted)
+    page = visitor.open()
+    visitor.sign_in(OPERATE)
+    arrived(page, OVERVIEW)
+    first = page.get_by_role("region", name="Fix this first").get_by_role("listitem").first
+    expect(first).to_contain_text("What to do: Documents first.")
+    expect(first).to_contain_text("What it brings: Up to 1,234 tokens more.")
+    expect(first).not_to_contain_text("In the gateway")
 
 
 def test_request_leads_to_the_one_it_was_compared_with(visit, known: Stage):

@@ -49,3 +49,7 @@ def test_warming_says_what_it_costs_is_done_only_when_confirmed_and_shows_how_it
     expect(dialog).to_have_count(0)
     expect(asked_for).to_contain_text("done")
     expect(asked_for).to_contain_text("2 of 2")
+    # What it cost, and that nothing is sent again without a budget.
+    warming = page.get_by_role("region", name="Warming")
+    expect(warming.get_by_role("table", name="Cost and gain of warming")).to_contain_text("asked for")
+    expect(warming).to_contain_text("warm.again.tokens_per_hour")

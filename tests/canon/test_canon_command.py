@@ -271,7 +271,7 @@ def test_the_time_of_every_turn_costs_nothing_but_itself(document, file):
     for minute, question in enumerate(["When do you open?", "When do you close?", "Is there cake?"]):
         history = [*history, {"role": "user", "content": question}]
         bodies.append(
-            chat({"role": "system", "content": f"Current time: 2026-11-21 10:0{minute}\n{rest.strip()}"}, *history)
+            chat({"role": "system", "content": f"Local time: 2026-11-21 10:0{minute}\n{rest.strip()}"}, *history)
         )
         history = [*history, {"role": "assistant", "content": "Ask me tomorrow."}]
     path = file(*bodies, name="turns.jsonl")
@@ -279,7 +279,7 @@ def test_the_time_of_every_turn_costs_nothing_but_itself(document, file):
     assert third["same_before"] < 40
     assert third["same_after"] >= second["tokens_after"] - 1
     assert [rule["rule"] for rule in third["rules"]] == ["dynamic-suffix"]
-    # A month later, the same line is not about now.
+    # A month later, a line that may name any date is not about now.
     assert document(path, "--now", "2026-12-21T10:05:00Z")["turns"][2]["rules"] == []
 
 
@@ -464,12 +464,12 @@ def test_a_reader_may_stop_early(file):
 
 
 def test_values_that_are_not_moved_are_reported_with_the_reason(shown, document, file):
-    old = {"role": "system", "content": "Current time: 2026-05-04 10:00\nBe kind."}
+    old = {"role": "system", "content": "Server time: 2026-05-04 10:00\nBe kind."}
     request = file(chat(old, QUESTION))
     report = shown(request, "--now", "2026-11-23T10:00:00Z")
     assert "not moved, although it looks like a value that changes" in report
     assert '  messages[0].content, line 1   "2026-05-04 10:00"\n    a time 203 days before now is not taken' in report
     (miss,) = document(request, "--now", "2026-11-23T10:00:00Z")["turns"][0]["near_misses"]
-    assert (miss["kind"], miss["reason"], miss["start"]) == ("time", "far", 14)
+    assert (miss["kind"], miss["reason"], miss["start"]) == ("time", "far", 13)
     assert "not moved" not in shown(request, "--now", "2026-05-04T10:00:00Z")
     assert "not moved" not in shown(request, "--now", "2026-11-23T10:00:00Z", "--rule", "whitespace")

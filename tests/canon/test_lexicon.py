@@ -37,14 +37,17 @@ LEAST = {
         "ids": 117, "times": 52, "people": 63, "locales": 22, "language_names": 44, "phones": 17, "articles": 18,
     },
     "labels": {
-        "now": 307, "now_unspaced": 71, "bare": 96, "adverbs": 61, "beginnings": 43, "verbs": 42, "verbs_unspaced": 8,
+        "now": 307, "now_unspaced": 71, "now_of_a_place": 31, "now_fields": 26,
+        "bare": 96, "adverbs": 61, "beginnings": 46, "verbs": 42, "verbs_unspaced": 8,
         "connectors": 43, "weekdays": 36, "articles": 15, "joining": 23, "joining_values": 24, "request_words": 13,
         "conversation_words": 8, "request_ids": 43, "conversation_ids": 83, "id_words": 12, "id_marks": 11,
         "unknown_id_labels": 20,
     },
     "sentences": {
         "today": 34, "hypothetical": 79, "hypothetical_unspaced": 12, "hypothetical_ids": 32,
-        "hypothetical_ids_unspaced": 5, "notes": 17, "particles": 10, "before_more": 43, "time_units": 17,
+        "hypothetical_ids_unspaced": 5, "notes": 17,
+        "as_of": 2, "addressed": 37, "addressed_unspaced": 5, "asks_for": 45,
+        "particles": 10, "before_more": 43, "time_units": 17,
         "zone_names": 50, "zones": 5, "copulas": 15,
     },
     "documents": {
@@ -56,13 +59,16 @@ LEAST = {
     "personal_data": {
         "iban_lengths": 89, "calling_codes": 214, "phone_formats": 2, "phone_formats_with_0": 3, "phone_words": 35,
         "phone_prefixes": 5, "phone_links": 24, "counted_words": 27, "counted_links": 9, "national_id_names": 19,
-        "card_issuers": 11, "picture_endings": 7, "version_words": 13,
+        "card_issuers": 11, "picture_endings": 7, "version_words": 13, "labelled_ids": 79, "id_links": 20,
+        "name_labels": 93, "name_particles": 37, "no_names": 21, "address_labels": 58, "contract_labels": 41,
+        "order_labels": 44,
     },
+    "languages": {"names": 28, "words": 713, "scripts": 8, "beginnings": 164},
 }  # fmt: skip
 """Number of entries of each list; a list may have more."""
 
 AS_WRITTEN = {"weeks", "just_now", "time_units", "zone_names", "zones", "log_levels", "iban_lengths"}
-STRUCTURED = {"card_issuers", "phone_formats", "phone_formats_with_0"}
+STRUCTURED = {"names", "card_issuers", "phone_formats", "phone_formats_with_0"}
 
 
 def listed(file, section):
@@ -276,6 +282,35 @@ def test_a_current_time_behind_every_beginning_is_moved():
         assert [len(each) for each in found] in ([1, 1], [0, 1]), beginning
 
 
+def test_labels_of_a_place_need_a_date_near_now():
+    for label in entries("labels", "now_of_a_place"):
+        assert moved(f"You are Eva.\n{label}: 2019-03-12 10:02\nBe kind.") == [], label
+        assert label in label_before.NOW_LABELS, label
+
+
+def test_names_of_fields_that_say_current():
+    for name in entries("labels", "now_fields"):
+        for value in ("2026-11-21 10:02", "2019-03-12 10:02"):
+            assert moved(f'You are Eva.\n{{"{name.replace(" ", "_")}": "{value}"}}\nBe kind.') == [value], name
+
+
+def test_a_time_behind_as_of_is_moved_from_words_to_the_assistant():
+    for word in entries("sentences", "as_of"):
+        assert moved(f"You are Eva. {word} 2026-11-21 10:02 you are on duty.") == ["2026-11-21 10:02"], word
+
+
+@pytest.mark.parametrize("section", ["addressed", "addressed_unspaced"])
+def test_a_time_in_brackets_in_front_of_words_to_the_assistant_is_moved(section):
+    for words_to_it in entries("sentences", section):
+        assert moved(f"[2026-11-21 10:02] {words_to_it} Eva.") == ["[2026-11-21 10:02]"], words_to_it
+
+
+def test_an_object_behind_words_that_ask_for_one_is_no_context():
+    for word in entries("sentences", "asks_for"):
+        assert moved(f'You are Eva. Then {word} it.\n{{"now": "2026-11-21T10:02:00"}}') == [], word
+    assert moved('You are Eva. Then go on.\n{"now": "2026-11-21T10:02:00"}') != []
+
+
 @pytest.mark.parametrize("section", ["verbs", "verbs_unspaced", "connectors"])
 def test_words_may_be_between_a_label_and_its_value(section):
     for word in entries("labels", section):
@@ -443,8 +478,11 @@ def test_quotations():
 PATTERNS = Patterns(["iban", "national_id", "card", "email", "ipv4", "phone"], [])
 
 
-def kinds(text):
-    return [hit.kind for hit in PATTERNS.find(text)]
+LABELLED = Patterns(["person_name", "postal_address", "contract_number", "order_number"], [])
+
+
+def kinds(text, patterns=PATTERNS):
+    return [hit.kind for hit in patterns.find(text)]
 
 
 def test_ibans_of_all_countries():
@@ -496,6 +534,17 @@ def test_words_around_phone_numbers():
 
 NATIONAL_IDS = {"us": "536 90 4399", "br": "52998224725", "nl": "111222333", "pl": "44051401359", "ru": "500100732259"}
 NATIONAL_IDS["dk"] = "070761-4285"
+NATIONAL_IDS["kz"] = "540513081385"
+LABELLED_IDS = {
+    "ar": "23337356958", "at": "7423603905", "au": "441413586", "bg": "1421192819", "ca": "206835191",
+    "cedula": "01714668942", "cl": "1.669.423-1", "cz": "047707/099", "ee": "57312137179",
+    "gb": "040 618 4984", "gr": "07010310667", "hr": "67557365714", "ie": "7248857K", "il": "18732206",
+    "in": "3000 4739 2704", "is": "0702063660",
+    "jmbg": "0403788720111", "kr": "250528-2764034", "kz": "540513081385", "lt": "74909240562", "lv": "161175-19997",
+    "mx": "CCHM850615HDFRRN86", "my": "710225-78-0313", "nz": "47989795", "pk": "53163-1049284-1", "pt": "839745346",
+    "ro": "6470505259075", "th": "6892099824527", "tr": "57664218166", "ua": "4158564649", "us": "909-74-0556",
+    "za": "2012227266064",
+}  # fmt: skip
 
 
 def test_names_of_national_ids():
@@ -506,6 +555,39 @@ def test_names_of_national_ids():
             else:
                 assert kinds(f"the {name} {NATIONAL_IDS[form]} then") == ["national_id"], name
     assert kinds("the AB 12 34 56 C then") == ["national_id"]
+
+
+def test_ids_directly_behind_their_names():
+    names = by_part("personal_data", "labelled_ids")
+    assert names.keys() == LABELLED_IDS.keys()
+    for form, labels in names.items():
+        for label in labels:
+            assert kinds(f"the {label} {LABELLED_IDS[form]} then") == ["national_id"], label
+            assert kinds(f"the {label}: {LABELLED_IDS[form]} then") == ["national_id"], label
+    for link in entries("personal_data", "id_links"):
+        assert kinds(f"the amka {link} 07010310667 then") == ["national_id"], link
+
+
+def test_labels_of_names_and_addresses():
+    for label in entries("personal_data", "name_labels"):
+        assert kinds(f"{label}: Anna Maier", LABELLED) == ["person_name"], label
+        assert kinds(f"{label} Anna Maier", LABELLED) == [], label
+    for particle in entries("personal_data", "name_particles"):
+        assert LABELLED.find(f"name: Anna {particle} Maier") == (("person_name", 6, 11 + len(particle)),)
+    for word in entries("personal_data", "no_names"):
+        assert kinds(f"surname: {word.capitalize()}", LABELLED) == [], word
+    for label in entries("personal_data", "address_labels"):
+        assert kinds(f"{label}: Abay 10, Almaty", LABELLED) == ["postal_address"], label
+
+
+def test_labels_of_contracts_and_orders():
+    for kind in ("contract", "order"):
+        labels = by_part("personal_data", f"{kind}_labels")
+        for label in labels["full"]:
+            assert kinds(f"the {label} AB-1234 then", LABELLED) == [f"{kind}_number"], label
+        for label in labels["bare"]:
+            assert kinds(f"the {label} #AB-1234 then", LABELLED) == [f"{kind}_number"], label
+            assert kinds(f"the {label} AB-1234 then", LABELLED) == [], label
 
 
 def test_cards_of_all_issuers():

@@ -21,7 +21,7 @@ FAULTS = {
             "tool_calls": [{"id": "1", "function": {"name": "add", "arguments": '{"b": 1, "a": 2}'}}],
         },
         {"role": "tool", "tool_call_id": "1", "content": "3"},
-        {"role": "user", "content": "And now?"},
+        {"role": "user", "content": "<doc>Two</doc>\n<doc>Three</doc>\n<doc>One</doc>\nAnd now?"},
     ],
     "tools": [
         {"type": "function", "function": {"name": "sub"}},
@@ -31,7 +31,12 @@ FAULTS = {
 }
 """Something to do for every rule."""
 
-EVERY_RULE = rulebook(CanonSettings(patterns=[{"name": "build", "regex": r"^Build: \d+\n"}]))
+EVERY_RULE = rulebook(
+    CanonSettings(
+        patterns=[{"name": "build", "regex": r"^Build: \d+\n"}],
+        document_order={"documents": [{"name": "docs", "opening": "<doc", "closing": "</doc>"}]},
+    )
+)
 
 
 class Says:

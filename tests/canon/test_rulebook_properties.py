@@ -16,8 +16,14 @@ from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
 NOW = 1795255320.0  # 2026-11-21 10:02 UTC, as the prompts at random have it
+DOCUMENTS = {
+    "documents": [
+        {"name": "tags", "opening": "<document", "closing": "</document>"},
+        {"name": "items", "regex": r"^- .+$"},
+    ]
+}
 RULEBOOKS = {
-    (merge, later): rulebook(CanonSettings(role_order={"merge": merge, "later": later}))
+    (merge, later): rulebook(CanonSettings(role_order={"merge": merge, "later": later}, document_order=DOCUMENTS))
     for merge in ("none", "same_role", "all")
     for later in (False, True)
 }

@@ -103,6 +103,11 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("canon: {patterns: [{name: a, regex: 'x*'}]}", "canon.patterns[0].regex: it matches the empty text"),
         ("canon: {patterns: [{name: A, regex: x}]}", "canon.patterns[0].name: expected up to 40 lower-case letters"),
         ("canon: {dynamic-suffix: apply}", "canon.dynamic-suffix: unknown key (did you mean dynamic_suffix?)"),
+        # a tenant's own time where all share one space
+        (
+            f"tenants: [{{id: a, keys: ['sha256:{'0' * 64}'], idle_ttl_seconds: 60}}]\nspaces: {{isolation: none}}",
+            "tenants[0].idle_ttl_seconds: a tenant has no spaces of its own, because spaces.isolation is none",
+        ),
         # shared state
         ("state: redis+sentinel://h:1", "state: behind the sentinels comes the master's name"),
         # addresses and ports
@@ -127,6 +132,46 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         (
             "canon: {dynamic_suffix: {slots: [{name: a, regex: 'A: (.+)'}, {name: a, regex: 'B: (.+)'}]}}",
             "canon.dynamic_suffix.slots[1].name: canon.dynamic_suffix.slots[0] has this name already",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a}]}}",
+            "canon.document_order.documents[0]: expected exactly one of `opening` with `closing`, `separator` with",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, opening: <d>, regex: x}]}}",
+            "canon.document_order.documents[0]: expected exactly one of `opening` with `closing`",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, opening: <d>}]}}",
+            "canon.document_order.documents[0]: `opening` and `closing` belong together",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, separator: '---'}]}}",
+            "canon.document_order.documents[0]: `separator` needs `after`, the text in front of the first document",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, before: y}]}}",
+            "canon.document_order.documents[0]: `after` and `before` only belong to `separator`",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, numbers: renumber}]}}",
+            "canon.document_order.documents[0]: `numbers: renumber` needs `number` and `citation`",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, id: 'a*'}]}}",
+            "canon.document_order.documents[0].id: matches the empty text",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x, number: '^[0-9]+'}]}}",
+            "canon.document_order.documents[0].number: it has no group: put the number into parentheses",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: A, regex: x}]}}",
+            "canon.document_order.documents[0].name: expected up to 40 lower-case letters",
+        ),
+        (
+            "canon: {document_order: {documents: [{name: a, regex: x}, {name: a, regex: y}]}}",
+            "canon.document_order.documents[1].name: canon.document_order.documents[0] has this name already",
         ),
         (
             "canon: {patterns: [{name: a, regex: '^A: '}, {name: a, regex: '^B: '}]}",
@@ -178,6 +223,14 @@ def test_a_wrong_setting_is_named_with_its_line(mistakes, section, expected):
         ("{id: ' m', replicas: [http://h]}", "models[0].id: expected a name"),
         ("{id: m, tokenizer: 'builtin:x', replicas: [http://h]}", "models[0].tokenizer: unknown built-in tokenizer"),
         ("{id: m, tokenizer: 'tiktoken:', replicas: [http://h]}", "models[0].tokenizer: tiktoken: wants"),
+        (
+            "{id: m, tokenizer: 'tiktoken:o200k:/m/x.tiktoken', replicas: [http://h]}",
+            "models[0].tokenizer: tiktoken: wants NAME:FILE",
+        ),
+        (
+            "{id: m, tokenizer: 'tiktoken:o200k_base:', replicas: [http://h]}",
+            "models[0].tokenizer: tiktoken: wants NAME:",
+        ),
         ("{id: m, tokenizer: '', replicas: [http://h]}", "models[0].tokenizer: expected text, got an empty one"),
         (
             "{id: m, chat_template: /no/such.jinja, replicas: [http://h]}",

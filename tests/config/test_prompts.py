@@ -130,11 +130,6 @@ def test_what_includes_grow_to_is_bounded(mistakes):
             "p.versions.v1.idle_ttl_seconds",
             "expected more",
         ),
-        (
-            "  p: {current: v1, versions: {v1: {max_age_seconds: 9}}}",
-            "p.versions.v1.max_age_seconds",
-            "has no effect, because spaces.isolation is none",
-        ),
         ("  p: {current: v1, versions: {v1: {}}, concurrent: 0}", "p.concurrent", "expected at least 1, got 0"),
         ("  p: 3", "p", "expected a mapping (`key: value`), got 3"),
     ],

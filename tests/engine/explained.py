@@ -22,7 +22,7 @@ from tests.engine.texts import prose
 
 _READY_SECONDS = 60.0
 _EXPLAINED_SECONDS = 15.0
-_IDLE_SECONDS = 4.0
+_IDLE_SECONDS = 12.0
 _CLIENTS = 16
 _SHORT = 8
 """Sentences in front of a question: about 170 tokens."""
@@ -91,19 +91,19 @@ async def explained(folder: Path, replicas: list[Process]) -> AsyncIterator[Find
     """Gateways with and without tenants and events, one after the other, in front of the same replicas."""
     a, b, idle = Tenant("a"), Tenant("b"), Tenant("idle", {"idle_ttl_seconds": _IDLE_SECONDS})
     tenants = [each.settings for each in (a, b, idle)]
-    async for asking, gateway in _through(folder, replicas, "apart", spaces={"secret": SECRET}, tenants=tenants):
+    async for asking, gateway in asking_through(folder, replicas, "apart", spaces={"secret": SECRET}, tenants=tenants):
         for finding in await _kept_apart(asking, gateway, a, b, idle):
             yield finding
-    async for asking, _ in _through(folder, replicas, "events"):
+    async for asking, _ in asking_through(folder, replicas, "events"):
         yield await _conversation(asking)
         yield await _time(asking)
         yield await _bypassed(asking)
         yield await _many_at_once(asking)
         yield await _emptied(asking, replicas, "evicted")
-    async for asking, _ in _through(folder, replicas, "blind", events="off"):
+    async for asking, _ in asking_through(folder, replicas, "blind", events="off"):
         yield await _emptied(asking, replicas, "stale_index")
     here, everywhere = Tenant("here", {"regions": ["here"]}), Tenant("everywhere")
-    async for asking, _ in _through(
+    async for asking, _ in asking_through(
         folder,
         replicas,
         "regions",
@@ -114,9 +114,10 @@ async def explained(folder: Path, replicas: list[Process]) -> AsyncIterator[Find
         yield await _pinned(asking, here, everywhere, replicas)
 
 
-async def _through(
+async def asking_through(
     folder: Path, replicas: list[Process], name: str, **options: Any
 ) -> AsyncIterator[tuple[Asking, Gateway]]:
+    """A gateway with these settings, and the one who asks through it; it ends behind the loop."""
     gateway = start_gateway(folder, replicas, DEMO_TEMPLATE, f"gateway-explained-{name}", **options)
     try:
         gateway.wait_ready("/readyz", _READY_SECONDS)

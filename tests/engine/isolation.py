@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -20,8 +21,8 @@ from tests.engine.replica import Process
 from tests.engine.tenants import SECRET, Tenant, apart, reported, shared
 
 _READY_SECONDS = 60.0
-_IDLE_SECONDS = 5.0
-_AGE_SECONDS = 9.0
+_IDLE_SECONDS = 12.0
+_AGE_SECONDS = 25.0
 _MARGIN_SECONDS = 0.5
 
 Check = Callable[[httpx.AsyncClient, Gateway], Awaitable[Finding]]
@@ -57,13 +58,18 @@ async def isolation(folder: Path, replicas: list[Process]) -> AsyncIterator[Find
         folder, replicas, "none", {"isolation": "none"}, [a, b], [lambda client, _: _together(client, a, b)]
     ):
         yield finding
+    expiring = {"isolation": "none", "idle_ttl_seconds": _IDLE_SECONDS, "secret": SECRET}
+    async for finding in _through(
+        folder, replicas, "expiring", expiring, [a, b], [lambda client, _: _expiring_together(client, a, b)]
+    ):
+        yield finding
 
 
 async def _through(
     folder: Path,
     replicas: list[Process],
     name: str,
-    spaces: dict[str, str],
+    spaces: dict[str, Any],
     tenants: list[Tenant],
     checks: list[Check],
 ) -> AsyncIterator[Finding]:
@@ -182,4 +188,18 @@ async def _together(client: httpx.AsyncClient, a: Tenant, b: Tenant) -> Finding:
         f"A {reported(first)}; B {reported(second)}",
         "B reuses what A sent",
         apart(first) and shared(second),
+    )
+
+
+async def _expiring_together(client: httpx.AsyncClient, a: Tenant, b: Tenant) -> Finding:
+    first, second = [await tenant.ask(client, 7) for tenant in (a, b)]
+    await asyncio.sleep(_IDLE_SECONDS + _MARGIN_SECONDS)
+    late = await a.ask(client, 7)
+    again = await b.ask(client, 7)
+    return Finding(
+        f"isolation: none, with idle_ttl_seconds: {_IDLE_SECONDS:.0f}; two tenants send the same, and again after a"
+        " pause: prompt tokens reused",
+        f"A {reported(first)}; B {reported(second)}; after the pause A {reported(late)}, B {reported(again)}",
+        "B reuses what A sent; none right after the pause",
+        apart(first) and shared(second) and apart(late) and shared(again),
     )

@@ -27,6 +27,7 @@ from tests.engine.findings import Finding
 from tests.engine.gateway import start_gateway
 from tests.engine.isolation import isolation
 from tests.engine.places import DEMO_TEMPLATE
+from tests.engine.prompts import prompts
 from tests.engine.replica import (
     HOME,
     REPLICA_FLAGS,
@@ -49,7 +50,13 @@ _HEADINGS = {_CANON: "## Canonicalization", _RESUME: "## Resumed streams"}
 """Sections of the page behind the first one, by the part that they describe, in their order."""
 
 _Part = Callable[[Path, list[Process]], AsyncIterator[Finding]]
-_PARTS: dict[str, _Part] = {"isolation": isolation, "explained": explained, _CANON: canonical, _RESUME: resume}
+_PARTS: dict[str, _Part] = {
+    "isolation": isolation,
+    "explained": explained,
+    "prompts": prompts,
+    _CANON: canonical,
+    _RESUME: resume,
+}
 
 _console = Console(width=160 if not sys.stdout.isatty() else None)
 

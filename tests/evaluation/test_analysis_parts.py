@@ -120,7 +120,7 @@ def test_only_rules_that_change_no_content_are_suggested_as_applied():
     assert "    tool-order: apply\n" in written
     assert "    dynamic-suffix: observe\n" in written
     assert "unicode" not in written
-    assert "  idle_ttl_seconds: 3600\n" in written
+    assert "#   idle_ttl_seconds: 3600\n" in written
 
 
 def test_reports_escape_marks():

@@ -46,10 +46,17 @@ def test_equal_ids_are_equal_tokens() -> None:
 def test_the_hit_share_over_sockets_is_that_of_the_simulation(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     file.write_bytes(b"".join(trace_lines(conversations(120, seed=1), SIZE)))
-    command = [sys.executable, "-m", "benchmarks.replay", str(file), "--policy", "expected_ttft,round_robin"]
+    command = [sys.executable, "-m", "benchmarks.replay", str(file), "--policy", "round_robin,expected_ttft"]
     command += ["--replicas", "3", "--blocks", "150", "--prefill-rate", "1000", "--compress", "8"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    shares = [float(share) for share in re.findall(r"simulated +([\d.]+) %", done.stdout)]
+    assert "NOT RIGHT" not in done.stdout, done.stdout + done.stderr
+    simulated, measured = (
+        [float(share) for share in re.findall(rf"{name} +([\d.]+) %", done.stdout)]
+        for name in ("simulated", "over sockets")
+    )
+    # The hits of round robin follow from the order of the requests, on a machine of any speed; those of expected_ttft
+    # also from how fast the machine is, so the benchmark compares them, and this test does not.
+    assert abs(simulated[0] - measured[0]) < 2, done.stdout
     # The caches matter: too small for all, and the policies differ.
-    assert shares[0] > shares[1] + 5
+    assert simulated[1] > simulated[0] + 5
+    assert measured[1] > measured[0] + 5

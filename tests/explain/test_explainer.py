@@ -191,9 +191,9 @@ def test_context_that_was_not_stored_is_reported_as_the_cause(explainer):
     canonical = Canonicalized(context_lost=True)
     explanation = explainer.explain(asked([*SYSTEM, *QUESTION, 9], lost, canonical=canonical, **about))
     difference = explanation.difference
-    assert (difference.reason, difference.detail) == (Reason.HISTORY_EDITED, "context_lost")
+    assert (difference.reason, difference.detail) == (Reason.CONTEXT_LOST, "forgotten")
     assert difference.said.startswith("The gateway no longer held context blocks of earlier turns")
-    assert missed(explanation)[Reason.HISTORY_EDITED] == len(QUESTION)
+    assert missed(explanation)[Reason.CONTEXT_LOST] == len(QUESTION)
 
 
 def test_context_that_is_lost_is_no_cause_of_what_differs_in_front_of_it(explainer):
@@ -437,4 +437,4 @@ def test_argument_is_the_cause_where_the_tokens_part_in_front_of_what_else_diffe
     second = chat(*turns, chat_template_kwargs={"enable_thinking": True})
     explainer.explain(asked([1, 2, *SYSTEM, *QUESTION], first, session="s"))
     explanation = explainer.explain(asked([1, 9, *SYSTEM, *QUESTION], second, 1, session="s"))
-    assert missed(explanation)[Reason.TEMPLATE_CHANGED] == 60
+    assert missed(explanation)[Reason.ARGUMENTS_CHANGED] == 60

@@ -89,7 +89,7 @@ def test_what_became_of_it_is_known_here(one, other):
     [
         ({"owner": "tenant:globex"}, Reason.TENANT_ISOLATED),
         ({"scope": "de"}, Reason.SCOPE_ISOLATED),
-        ({"model": "demo-2"}, Reason.MODEL_CHANGED),
+        ({"context_limit": 4096}, Reason.MODEL_UPDATED),
         ({"template": "v2"}, Reason.TEMPLATE_CHANGED),
     ],
 )

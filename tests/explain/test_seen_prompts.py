@@ -75,7 +75,7 @@ def test_what_was_computed_in_an_epoch_whose_time_is_over_is_expired(memory, los
     [
         (ResetCause.MANUAL, Reason.RESET),
         (ResetCause.CONFIGURATION, Reason.RESET),
-        (ResetCause.MODEL_UPDATE, Reason.MODEL_CHANGED),
+        (ResetCause.MODEL_UPDATE, Reason.MODEL_UPDATED),
         (ResetCause.TEMPLATE_CHANGED, Reason.TEMPLATE_CHANGED),
     ],
 )
@@ -99,9 +99,8 @@ def test_blocks_behind_those_of_an_earlier_epoch_are_not_counted_as_seen_here(me
         ({"scope": "de"}, Reason.SCOPE_ISOLATED),
         ({"region": "eu"}, Reason.SCOPE_ISOLATED),
         ({"narrowed": "ab12"}, Reason.SCOPE_ISOLATED),
-        ({"adapter": "sql", "model": "demo-sql"}, Reason.ADAPTER_CHANGED),
-        ({"model": "demo-2"}, Reason.MODEL_CHANGED),
-        ({"context_limit": 4096}, Reason.MODEL_CHANGED),
+        ({"adapter": "sql"}, Reason.ADAPTER_CHANGED),
+        ({"context_limit": 4096}, Reason.MODEL_UPDATED),
         ({"template": "v2"}, Reason.TEMPLATE_CHANGED),
         ({"tokenizer": "tok2"}, Reason.TOKENIZER_CHANGED),
     ],
@@ -109,6 +108,12 @@ def test_blocks_behind_those_of_an_earlier_epoch_are_not_counted_as_seen_here(me
 def test_what_was_computed_in_another_space_gives_the_difference(memory, other, reason):
     memory.remember(asked(life="x", where=msgspec.structs.replace(WHERE, **other)), ids(range(64)))
     assert seen(memory, range(100)) == ([], [reason] * 4)
+
+
+@pytest.mark.parametrize("other", [{"model": "demo-2"}, {"adapter": "sql", "model": "demo-sql"}])
+def test_what_another_model_computed_was_never_computed(memory, other):
+    memory.remember(asked(life="x", where=msgspec.structs.replace(WHERE, **other)), ids(range(64)))
+    assert seen(memory, range(100)) == ([], [])
 
 
 def test_owners_own_prompts_are_sent_before_those_of_others(memory):

@@ -10,7 +10,7 @@ from explain_harness import ClientHarness, eventually
 from observed_prompts import LONG, OPTIONS, body, request
 
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import Canonicalized, RuleMode
+from gateway.core.canonical import Canonicalized, RuleMode, RuleName
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import (
     CanonOptions,
@@ -24,7 +24,7 @@ from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 from gateway.explain.worker.explain_worker import ExplainWorker
 
-OBSERVED = (RuleMode.OBSERVE,) * 8
+OBSERVED = (RuleMode.OBSERVE,) * len(RuleName)
 NOW = 1_795_262_400.0
 """2026-11-21 12:00 UTC."""
 
@@ -102,6 +102,29 @@ def test_a_slot_that_no_rule_finds_is_suggested_and_found_once_configured():
     assert desk.rules()["dynamic-suffix"]["saved_tokens"] > 4 * 500
     [still] = desk.summary()["suggestions"]
     assert (still["regex"], still["requests"]) == (found["regex"], 4)
+
+
+def hits(*documents):
+    return f"Read. HITS {' %% '.join(documents)} END And?"
+
+
+def test_declared_documents_are_sorted_and_named_from_a_change_of_the_configuration_on():
+    desk = Desk()
+    passages = [f"Passage {name}: {LONG[:400]}" for name in ("north", "south", "east", "west")]
+
+    def reasons(turn):
+        for number in range(4):
+            desk.send(body("Be brief.", f"{turn} {hits(*passages[number:], *passages[:number])}"))
+        shown = desk.ask("request", id=f"req-{desk.number}")
+        return {each["reason"] for each in shown["missed"]}
+
+    assert "documents_reordered" not in reasons("First.")
+    assert "document-order" not in desk.rules()
+    declared = {"documents": [{"name": "hits", "separator": "%%", "after": "HITS", "before": "END"}]}
+    settings = CanonSettings(document_order=declared).model_dump_json().encode()
+    desk.worker.handle(options(CanonOptions(settings, OPTIONS.models)))
+    assert "documents_reordered" in reasons("Second.")
+    assert desk.rules()["document-order"]["saved_tokens"] > 3 * 300
 
 
 def test_a_request_shows_what_rules_would_change():

@@ -18,6 +18,7 @@ ALL = {
     "unicode": "apply",
     "whitespace": "apply",
     "pattern": "apply",
+    "document-order": "apply",
     "role-order": "apply",
     "tool-order": "apply",
     "json-keys": "apply",
@@ -329,4 +330,49 @@ async def test_a_rule_that_fails_costs_no_request_its_answer(applying, engine, m
     messages = reported_time("Where is it?")
     answer = await applying.ask(messages=messages, max_tokens=1)
     assert answer.status_code == 200
+    assert sent(engine)["messages"] == messages
+
+
+SOURCES = [f"The {name} is described in the handbook, with opening hours, prices and rules." for name in "pqrst"]
+NUMBERED = {
+    "name": "sources",
+    "regex": r"^\[\d+\] .+$",
+    "number": r"^\[(\d+)\]",
+    "numbers": "renumber",
+}
+
+
+def retrieved(order: list[int], question: str) -> dict[str, str]:
+    lines = [f"[{number}] {SOURCES[index]}" for number, index in enumerate(order, 1)]
+    return {"role": "user", "content": "\n".join([*lines, question])}
+
+
+async def test_documents_in_any_order_are_reused_and_an_answer_keeps_its_numbers(engine, start_gateway):
+    gateway = await start_gateway(
+        engine, model={"canon": {"document-order": "apply"}}, canon={"document_order": {"documents": [NUMBERED]}}
+    )
+    reused = []
+    for order in ([4, 2, 0, 1, 3], [1, 0, 3, 2, 4], [3, 4, 1, 0, 2]):
+        messages = [retrieved(order, f"Which of [1] and [2] is right, for 1{order[0]} people?")]
+        answer = await gateway.ask(messages=messages, max_tokens=8)
+        reused.append(cached(answer))
+        got = sent(engine)["messages"][0]["content"]
+        cited = got.splitlines()[-1].split("[")[1][0]
+        # The citation names the same document as before.
+        assert f"[{cited}] {SOURCES[order[0]]}" in got
+    documents = prompt(answer) - 40
+    assert reused[0] == 0
+    assert min(reused[1:]) > documents - 2 * BLOCK
+    # In the next turn, the documents have the numbers that the answer used.
+    later = [{"role": "assistant", "content": "It is [1]."}, {"role": "user", "content": "And what does [2] say?"}]
+    answer = await gateway.ask(messages=[*messages, *later], max_tokens=8)
+    assert answer.headers["x-gateway-canonical"] == "document-order"
+    assert sent(engine)["messages"] == [sent(engine, -2)["messages"][0], *later]
+
+
+async def test_undeclared_documents_go_as_they_came(engine, start_gateway):
+    gateway = await start_gateway(engine, model={"canon": {"document-order": "apply"}})
+    messages = [retrieved([4, 2, 0, 1, 3], "Which is right?")]
+    answer = await gateway.ask(messages=messages, max_tokens=8)
+    assert "x-gateway-canonical" not in answer.headers
     assert sent(engine)["messages"] == messages

@@ -545,6 +545,30 @@ async def test_events_that_cannot_be_true_are_not_believed(
         context.destroy(linger=0)
 
 
+async def test_events_that_match_nothing_are_counted_and_end_the_exact_state(
+    start_engine: StartEngine, start_gateway: StartGateway
+) -> None:
+    context = zmq.Context()
+    publisher = context.socket(zmq.PUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        engine = await start_engine(blocks=50)
+        replicas = [{"url": engine.url, "id": "r0", "events": f"tcp://127.0.0.1:{port}"}]
+        gateway = await start_gateway(engine, ingest=SOON, model={"replicas": replicas})
+        await state_of(gateway, "rebuilding")
+        cleared, removed = {"type": "AllBlocksCleared"}, {"type": "BlockRemoved", "block_hashes": [7, 8]}
+        for number, event in enumerate([cleared, removed]):
+            publisher.send_multipart([b"", number.to_bytes(8, "big"), msgspec.msgpack.encode([1.0 + number, [event]])])
+            await state_of(gateway, "rebuilding" if number else "live")
+        metrics = await gateway.metrics()
+        assert metrics.value("gateway_kv_unmatched_blocks_total", replica="r0", kind="removed") == 2
+        assert metrics.value("gateway_kv_unmatched_blocks_total", replica="r0", kind="unfit") == 0
+        assert (await gateway.replicas())["r0"]["events"][0]["unmatched_blocks"] == 2
+        assert await source_of(gateway) == "predicted"
+    finally:
+        context.destroy(linger=0)
+
+
 async def test_sglang_without_its_radix_cache_is_reported_with_the_flag(
     start_engine: StartEngine, start_gateway: StartGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:

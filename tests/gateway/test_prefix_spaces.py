@@ -256,6 +256,36 @@ class TestEnds:
         await eventually(cold_again)
         assert [space["cause"] for space in await spaces(gateway, state="ended")] == ["max_age"]
 
+    async def test_without_isolation_an_idle_space_ends_for_all_who_share_it(self, engine, start_gateway):
+        tenants = (tenant("a"), tenant("b"))
+        gateway = await start_gateway(
+            engine, tenants=tenants, spaces={"isolation": "none", "idle_ttl_seconds": 0.3}, explain={"enabled": False}
+        )
+        await ask_as(gateway, "a")
+
+        async def over() -> bool:
+            return [space["cause"] for space in await spaces(gateway, state="ended")] == ["idle_ttl"]
+
+        await eventually(over)
+        assert cached(await ask_as(gateway, "b")) == 0
+        first, second = salts(engine)
+        assert None not in (first, second)
+        assert first != second
+
+    async def test_without_isolation_a_restart_reaches_nothing_from_before(self, engine, start_gateway):
+        for _ in range(2):
+            gateway = await start_gateway(engine, spaces={"max_age_seconds": 600})
+            assert cached(await gateway.ask(SYSTEM)) == 0
+            assert cached(await gateway.ask(SYSTEM)) > 100
+            await gateway.stop()
+
+    async def test_without_isolation_nothing_expires_unless_it_is_set(self, engine, start_gateway):
+        gateway = await start_gateway(engine)
+        await gateway.ask(SYSTEM)
+        (space,) = await spaces(gateway)
+        assert space["expires_at"] is None
+        assert salts(engine) == [None]
+
     async def test_an_update_of_the_model_ends_its_spaces_once(self, start_engine, start_gateway):
         engines = [await start_engine(root="/models/one", model="demo") for _ in range(2)]
         gateway = await start_gateway(*engines, **sections(tenant("a")), relay={"health_interval_seconds": 0.05})

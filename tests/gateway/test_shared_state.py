@@ -9,6 +9,7 @@ from tenancy import SECRET, ask_as, cached, sections, tenant
 
 from gateway.core.ids import ReplicaId, Target
 
+LONG = "Which plants need little water and no direct sun? " * 20
 SEES_LOAD = {"health_interval_seconds": 0.05}
 
 
@@ -263,6 +264,19 @@ async def test_use_at_any_gateway_keeps_a_space_alive(engine, start_group):
         await asyncio.sleep(0.6)
         await ask_as(second, "a")
     assert await epochs(first) == before == await epochs(second)
+
+
+async def test_without_isolation_gateways_begin_each_epoch_together(engine, start_group):
+    first, second = await start_group([engine], spaces={"secret": SECRET, "isolation": "none", "max_age_seconds": 3600})
+    await first.ask(LONG)
+
+    async def one_epoch():
+        shown = [(await each.admin.get("/admin/api/spaces")).json()["spaces"] for each in (first, second)]
+        return len(shown[0]) == len(shown[1]) == 1 and shown[0][0]["id"] == shown[1][0]["id"]
+
+    await eventually(one_epoch)
+    answer = await second.ask(LONG)
+    assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
 # Limits

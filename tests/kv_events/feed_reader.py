@@ -27,12 +27,16 @@ class Counts:
     def __init__(self):
         self.events = Counter()
         self.gaps = 0
+        self.unmatched = Counter()
 
     def on_kv_events(self, replica, kind, count):
         self.events[kind] += count
 
     def on_kv_gap(self, replica):
         self.gaps += 1
+
+    def on_kv_unmatched(self, replica, kind, blocks):
+        self.unmatched[kind] += blocks
 
 
 class Reader:

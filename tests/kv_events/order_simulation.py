@@ -9,7 +9,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, FeedState, UnknownEvent
-from gateway.kv_events.order import Apply, AskReplay, BatchOrder, Clear, Gap, SetState
+from gateway.kv_events.order import BatchOrder
+from gateway.kv_events.order_actions import Apply, AskReplay, Clear, Gap, SetState
 
 
 @dataclass(eq=False)
@@ -118,7 +119,7 @@ class EventSimulation:
     def connect(self):
         if not self.linked:
             self.linked, self.half_open, self.muted = True, False, False
-            self._do(self.order.connected())
+            self.do(self.order.connected())
 
     def disconnect(self):
         if self.linked:
@@ -126,7 +127,7 @@ class EventSimulation:
             self.request = None
             self.queue.clear()
             self.late.clear()
-            self._do(self.order.lost())
+            self.do(self.order.lost())
 
     def deliver(self, at=0):
         """A live batch is read: the next one, or one that overtook others."""
@@ -179,37 +180,37 @@ class EventSimulation:
             if request.shown[0] is self.process:
                 self.request = None
                 self._show(*request.shown)
-                self._do(self.order.replay_ended())
+                self.do(self.order.replay_ended())
             return
         process, sequence = request.answers.popleft()
-        self._do(self.order.replayed(sequence, process.batches[sequence]))
+        self.do(self.order.replayed(sequence, process.batches[sequence]))
 
     def fail_replay(self):
         """It took too long."""
         if self.request is not None:
             self.request = None
-            self._do(self.order.replay_failed())
+            self.do(self.order.replay_failed())
 
     # What happens inside of the gateway.
 
     def probe(self):
         if self.linked:
-            self._do(self.order.probe())
+            self.do(self.order.probe())
 
     def retry(self):
-        self._do(self.order.retry())
+        self.do(self.order.retry())
 
     def restart_noticed(self):
         if len(self.processes) > 1:
-            self._do(self.order.restarted(self.process.clock))
+            self.do(self.order.restarted(self.process.clock))
 
     def silent(self, *, mute=False):
         self.muted = mute
-        self._do(self.order.silent(mute=mute))
+        self.do(self.order.silent(mute=mute))
 
     def tick(self, seconds=1.0):
         self.now += seconds
-        self._do(self.order.tick(self.now))
+        self.do(self.order.tick(self.now))
 
     def settle(self):
         """All that is on its way arrives, in order."""
@@ -252,13 +253,14 @@ class EventSimulation:
         if self.linked:
             self.muted = False
             self._show(process, sequence + 1)
-        self._do(self.order.live(sequence, process.batches[sequence], self.now))
+        self.do(self.order.live(sequence, process.batches[sequence], self.now))
 
     def _show(self, process, count):
         if self.shown is None or self.shown[0] is not process or self.shown[1] < count:
             self.shown = (process, count)
 
-    def _do(self, actions):
+    def do(self, actions):
+        """Take the actions of the order machine."""
         for action in actions:
             match action:
                 case Apply(batch):

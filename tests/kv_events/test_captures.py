@@ -16,11 +16,12 @@ import pytest
 
 from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, FeedState, Medium
+from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, FeedState, Medium, Unmatched
 from gateway.engines import decode_batch, event_sources, parse_metrics
 from gateway.index import ReplicaIndex
 from gateway.index.event_holdings import EventHoldings
-from gateway.kv_events.order import Apply, AskReplay, BatchOrder
+from gateway.kv_events.order import BatchOrder
+from gateway.kv_events.order_actions import Apply, AskReplay
 from gateway.tokenize.block_hashes import ChainHasher
 
 FILES = Path(__file__).parents[1] / "golden" / "kv_events"
@@ -105,6 +106,7 @@ def test_holdings_equal_the_engines_block_pool_at_every_checkpoint(name: str) ->
     for checkpoint in capture["checkpoints"]:
         follower.follow(checkpoint["after_messages"])
         assert follower.copies() == held(capture, checkpoint), checkpoint["about"]
+    assert follower.index.unmatched(TARGET) == Unmatched()
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -39,6 +39,9 @@ class Counts:
     def on_kv_gap(self, replica):
         self.events[replica, "gap"] += 1
 
+    def on_kv_unmatched(self, replica, kind, blocks):
+        self.events[replica, kind] += blocks
+
 
 class Engines:
     """What engines answer, by replica: a document, or an error."""

@@ -7,7 +7,8 @@ from kv_events.order_simulation import EventSimulation, stored
 from kv_events.order_steps import end_faults, steps, take
 
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, EventBatch, FeedState
-from gateway.kv_events.order import AskReplay, BatchOrder, Gap
+from gateway.kv_events.order import BatchOrder
+from gateway.kv_events.order_actions import AskReplay, Gap
 
 LIVE, REBUILDING, CONNECTING, SILENT = FeedState.LIVE, FeedState.REBUILDING, FeedState.CONNECTING, FeedState.SILENT
 
@@ -508,3 +509,44 @@ def test_content_that_accounts_for_all_is_live():
     assert simulation.state is REBUILDING
     assert [type(action).__name__ for action in simulation.order.completed()] == ["SetState"]
     assert simulation.state is LIVE
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_contradicted_content_is_live_only_when_it_is_trusted_again(replays):
+    simulation = EventSimulation(replays=replays)
+    simulation.connect()
+    simulation.settle()
+    simulation.publish(AllBlocksCleared())
+    simulation.publish(stored(1))
+    simulation.settle()
+    assert simulation.state is LIVE
+    simulation.do(simulation.order.contradicted())
+    assert simulation.state is REBUILDING
+    assert simulation.forgotten == (0 if replays else 1)
+    simulation.retry()
+    assert (simulation.request is not None) is replays
+    simulation.settle()
+    simulation.do(simulation.order.completed())
+    simulation.probe()
+    simulation.publish(AllBlocksCleared())
+    simulation.disconnect()
+    simulation.connect()
+    simulation.settle()
+    assert simulation.state is REBUILDING
+    simulation.do(simulation.order.trusted())
+    assert simulation.state is LIVE
+
+
+@pytest.mark.parametrize("state", [CONNECTING, REBUILDING, SILENT])
+def test_content_that_is_not_live_cannot_be_contradicted(state):
+    simulation = EventSimulation(buffer=1)
+    if state is not CONNECTING:
+        for number in range(3):
+            simulation.publish(stored(number))
+        simulation.connect()
+        simulation.settle()
+    if state is SILENT:
+        simulation.silent()
+    assert simulation.state is state
+    assert list(simulation.order.contradicted()) == []
+    assert simulation.state is state

@@ -199,5 +199,10 @@ def test_it_scrapes_what_the_catalog_declares(scraped):
         "gateway_discovery_errors_total",
         "gateway_personal_data_skipped_total",
         "gateway_shed_total",
+        "gateway_warm_gpu_seconds_total",
+        "gateway_warm_left_out_total",
+        "gateway_warm_prefill_tokens_total",
         "gateway_warm_requests_total",
+        "gateway_warm_saved_gpu_seconds_total",
+        "gateway_warm_saved_tokens_total",
     }

@@ -93,6 +93,8 @@ async def test_what_alerts_wait_for_is_there_before_it_happens(gateway):
     }
     for replica in ("r0", "r1"):
         assert samples["gateway_kv_event_gaps_total", (("replica", replica),)] == 0
+        for kind in ("unfit", "unplaced", "removed"):
+            assert samples["gateway_kv_unmatched_blocks_total", (("kind", kind), ("replica", replica))] == 0
     assert samples["gateway_token_parity_total", (("model", "demo"), ("result", "different"))] == 0
     for stage in ("connect", "first_byte", "stream"):
         assert samples["gateway_failovers_total", (("stage", stage),)] == 0

@@ -144,6 +144,9 @@ class Applications:
             "trimming": self._trimming,
             "acme-readers": self._reader,
             "globex-readers": self._reader,
+            "rag-shuffled": self._retrieved,
+            "rag-question-first": self._asked_first,
+            "rag-both": self._asked_first_and_shuffled,
         }
 
     def _single(self, name: str, fault: Reason, system: str, **fields: Any) -> Planted:
@@ -176,6 +179,26 @@ class Applications:
         system = " ".join([*text[:at], "", *text[at:]])
         return self._single(name, Reason.WHITESPACE, system)
 
+    def _retrieved(self, name: str) -> Planted:
+        """Documents in another order, and the question behind them."""
+        documents = _documents(300)
+        self._random.shuffle(documents)
+        return self._rag(name, 6, Reason.DOCUMENTS_REORDERED, [*documents, f"Question: {self._question()['content']}"])
+
+    def _asked_first(self, name: str) -> Planted:
+        """The question, and the same documents behind it."""
+        return self._rag(name, 7, Reason.USER_DATA, [self._question()["content"], *_documents(400)])
+
+    def _asked_first_and_shuffled(self, name: str) -> Planted:
+        documents = _documents(500)
+        self._random.shuffle(documents)
+        return self._rag(name, 8, Reason.USER_DATA, [self._question()["content"], *documents])
+
+    def _rag(self, name: str, seed: int, fault: Reason, pieces: list[str]) -> Planted:
+        origin = self._last.get(name)
+        messages = [_system(seed), {"role": "user", "content": "\n\n".join(pieces)}]
+        return Planted(name, "acme", "", {"messages": messages}, fault if origin else None, origin)
+
     def _conversation(self, name: str, seed: int, keep: int | None) -> Planted:
         """The next turn of a conversation; at its end another one begins."""
         turn = self._turns[name]
@@ -202,6 +225,11 @@ class Applications:
         self._turns[name] += 1
         document = f"Summarize the document.\n{words(160, 7000 + turn)}"
         return Planted(name, name.partition("-")[0], "", {"messages": [{"role": "system", "content": document}]})
+
+
+def _documents(seed: int) -> list[str]:
+    """The documents that an application retrieves for every question."""
+    return [f'<document id="{seed + number}">\n{words(40, seed + number)}\n</document>' for number in range(5)]
 
 
 def _system(seed: int) -> dict[str, str]:

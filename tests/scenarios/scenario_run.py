@@ -58,6 +58,7 @@ class ScenarioRun:
             "straight": self._straight,
             "fill": self._fill,
             "break": lambda _, __: self._break_index(),
+            "forget": lambda _, __: self._forget(),
             "reset": lambda selection, _: self._reset(selection),
             "drain": lambda name, _: self._drain(name),
             "reload": lambda sections, _: self._reload(sections),
@@ -254,6 +255,10 @@ class ScenarioRun:
             raise RuntimeError("the index is broken")
 
         self.gateway.gateway._index.holdings = broken  # type: ignore[method-assign]
+
+    async def _forget(self) -> None:
+        """The context blocks of all conversations are gone, as after a restart without shared state."""
+        self.gateway.gateway._canon._memory.clear()
 
     async def _reset(self, selection: Mapping[str, Any]) -> None:
         answer = await self.gateway.admin.post("/admin/api/spaces/reset", json=selection)

@@ -11,7 +11,7 @@ from levels import slow_except
 from scenario_file import Scenario, load_all
 from scenario_run import ScenarioRun
 
-from gateway.core.reasons import REASONS, Reason
+from gateway.core.reasons import REASONS, Reason, advice_for
 
 SCENARIOS = load_all()
 _LINES, _COLUMNS = 25, 110
@@ -52,10 +52,11 @@ def _adds_up(name: str, detail: Mapping[str, Any], usage: Mapping[str, Any]) -> 
     assert len(missed) == len(detail["missed"])
     assert all(tokens > 0 for tokens in missed.values()), name
     assert detail["prompt_tokens"] == usage.get("prompt_tokens", detail["prompt_tokens"])
-    for each in detail["missed"]:
-        text = REASONS[Reason(each["reason"])]
-        assert (each["title"], each["advice"]) == (text.title, text.advice)
     difference = detail["difference"] or {}
+    for each in detail["missed"]:
+        reason = Reason(each["reason"])
+        detailed = difference["detail"] if difference.get("reason") == reason else ""
+        assert (each["title"], each["advice"]) == (REASONS[reason].title, advice_for(reason, detailed))
     for window in (difference.get("before", ""), difference.get("after", "")):
         assert not _PLAIN.search(_KIND.sub("", window)), "a text that is not masked"
     assert len(detail["told"]) <= _LINES
@@ -95,6 +96,7 @@ def _as_reported(detail: Mapping[str, Any], expected: Mapping[str, Any]) -> dict
         "reference": reference.get("id"),
         "chosen_by": reference.get("chosen_by"),
         "turn": detail["turn"],
+        "hint": {detail["hint"]["code"]: detail["hint"]["tokens"]} if detail["hint"] else None,
         "difference": {field: difference.get(field) for field in expected.get("difference") or ()} or None,
     }
     return {field: reported[field] for field in expected}

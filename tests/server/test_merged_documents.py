@@ -107,5 +107,15 @@ def test_orders():
     }
     drained = {"replica": "r0", "draining": True, "because": ["operator"], "requests": 2}
     assert documents.drain([drained, drained | {"requests": 3}]) == drained | {"requests": 5}
-    jobs = [{"declared": [1], "jobs": ["a"]}, {"declared": [1], "jobs": ["b", "c"]}]
-    assert documents.warm(jobs) == {"declared": [1], "jobs": ["a", "b", "c"]}
+    again = {"enabled": True, "tokens_per_hour": 100, "left_out": {"busy": 1}}
+    reset, idle = ({"cause": cause, "requests": 2, "gpu_seconds": 0.5} for cause in ("reset", "idle"))
+    jobs = [
+        {"declared": [1], "jobs": ["a"], "again": again, "totals": [reset]},
+        {"declared": [1], "jobs": ["b", "c"], "again": again, "totals": [idle, reset]},
+    ]
+    assert documents.warm(jobs) == {
+        "declared": [1],
+        "jobs": ["a", "b", "c"],
+        "again": {"enabled": True, "tokens_per_hour": 200, "left_out": {"busy": 2}},
+        "totals": [{"cause": "reset", "requests": 4, "gpu_seconds": 1.0}, idle],
+    }

@@ -34,4 +34,7 @@ def caller(name: str = "acme", scope: str = "", **more: Any) -> Caller:
 
 
 def spaces(*observers: Any, **rules: Any) -> PrefixSpaces:
-    return PrefixSpaces(SpaceRules(**{name: getattr(RULES, name) for name in RULES.__slots__} | rules), observers)
+    # Without isolation, nothing expires by default.
+    times = dict.fromkeys(("idle_ttl_seconds", "max_age_seconds")) if rules.get("isolation") == "none" else {}
+    common = {name: getattr(RULES, name) for name in RULES.__slots__}
+    return PrefixSpaces(SpaceRules(**common | times | rules), observers)

@@ -50,6 +50,9 @@ class Side:
         self.ahead = ahead
         self.now = 1000.0
         self.updates = []
+        self.replicate(book)
+
+    def replicate(self, book):
         self.shared = ReplicatedSpaces(
             self.spaces, book, on_update=lambda *update: self.updates.append(update), wall=lambda: self.wall
         )

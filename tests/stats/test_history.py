@@ -2,6 +2,7 @@
 
 import zlib
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from gateway.core.explanation import MEASUREMENT, Explanation, SpaceKey
 from gateway.core.reasons import Reason
 from gateway.stats import Stats
 from gateway.stats.columns import REASON_COLUMNS
-from gateway.stats.history import HistoryInvalid
+from gateway.stats.history import HistoryInvalid, sender_of
 from gateway.stats.markers import Marker, MarkerKind
 from gateway.stats.prices import ComputePrice, TokenPrices
 
@@ -43,6 +44,14 @@ def explanation_of(tokens: int, hits: int = 0) -> Explanation:
 
 def saved(stats: Stats) -> bytes:
     return stats.answer("history", {}, NOON)
+
+
+def stored(version: int, sender: bytes, content: bytes) -> bytes:
+    return msgspec.msgpack.encode((version, sender, content))
+
+
+def parts(data: bytes) -> tuple[int, bytes, bytes]:
+    return msgspec.msgpack.decode(data)
 
 
 @given(ANSWERED, ANSWERED)
@@ -94,10 +103,11 @@ def test_windows_of_a_day_and_less_begin_with_the_process():
 def test_a_reason_of_another_release_becomes_unclassified():
     first, second = journal(b"1"), journal(b"2", since=NOON)
     fill(first, [(explanation_of(100), 0, "acme", "web")])
-    stored = zlib.decompress(saved(first))
+    version, sender, content = parts(saved(first))
+    names = zlib.decompress(content)
     for reason in REASON_COLUMNS:
-        stored = stored.replace(b"missed:" + reason.encode(), b"missed:" + b"x" * len(reason))
-    second.restore(zlib.compress(stored))
+        names = names.replace(b"missed:" + reason.encode(), b"missed:" + b"x" * len(reason))
+    second.restore(stored(version, sender, zlib.compress(names)))
 
     found = ask(second, "summary", NOON, window="7d")
     assert {each["code"] for each in found["reasons"]} <= {"unclassified"}
@@ -107,11 +117,13 @@ def test_a_reason_of_another_release_becomes_unclassified():
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda data: b"", "incomplete"),
-        (lambda data: data[:-5], "incomplete"),
+        (lambda data: b"", "no history of this program"),
+        (lambda data: data[:-5], "no history of this program"),
         (lambda data: b"hello", "no history of this program"),
-        (lambda data: zlib.compress(b"\x93\x01\x02\x03"), "no history of this program"),
-        (lambda data: zlib.compress(bytes([data_of(data)[0], 99]) + data_of(data)[2:]), "format has version 99"),
+        (lambda data: stored(99, *parts(data)[1:]), "format has version 99"),
+        (lambda data: stored(*parts(data)[:2], parts(data)[2][:-5]), "incomplete"),
+        (lambda data: stored(*parts(data)[:2], b"hello"), "no history of this program"),
+        (lambda data: stored(*parts(data)[:2], zlib.compress(b"\x93\x01\x02\x03")), "no history of this program"),
     ],
 )
 def test_damaged_data_is_refused_and_changes_nothing(damage, problem):
@@ -125,8 +137,8 @@ def test_damaged_data_is_refused_and_changes_nothing(damage, problem):
     assert ask(second, "summary", NOON, window="7d") == before
 
 
-def data_of(data: bytes) -> bytes:
-    return zlib.decompress(data)
+def test_the_sender_is_read_without_the_content():
+    assert sender_of(stored(2, b"1", b"cannot be read")) == b"1"
 
 
 def test_markers_stand_in_the_series_and_outlive_a_restart():

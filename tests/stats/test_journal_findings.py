@@ -44,6 +44,32 @@ def test_a_finding_says_what_share_of_the_prompts_it_is():
     assert found["share"] == 0.2
 
 
+def asked_first(tokens, **fields):
+    """An explanation by a question in front of the documents."""
+    differing = difference(
+        Reason.USER_DATA, detail="question_first", path="messages[1].content", line=1, said="A question.", **fields
+    )
+    return explanation(640, {Reason.USER_DATA: tokens, Reason.NEW_CONTENT: 20}, difference=differing)
+
+
+def test_a_question_in_front_of_documents_is_a_finding_with_its_gain():
+    journal = Stats(NOON - 600)
+    for number in range(3):
+        journal.add(finished(f"r{number}", source="rag"), asked_first(1000), 1)
+    journal.add(finished("other", source="rag"), explanation(640, {Reason.USER_DATA: 10}), 1)
+    found, other = ask(journal, "summary")["findings"]
+    assert found["sentence"].startswith("The question in front of documents in messages[1].content, line 1 (rag) costs")
+    assert (found["reason"], found["detail"], found["tokens"]) == ("user_data", "question_first", 3000)
+    assert found["hint"] == {
+        "code": "question_first",
+        "tokens": 3000,
+        "gain": "With the documents first, up to 3,000 tokens more could be reused.",
+        "advice": found["advice"],
+    }
+    assert found["advice"].startswith("Put the documents first")
+    assert (other["hint"], other["advice"]) == (None, REASONS[Reason.USER_DATA].advice)
+
+
 def test_findings_of_a_week_are_all_there_and_once():
     journal = Stats(NOON - 8 * 86400)
     for hour in reversed(range(24 * 7 - 1)):

@@ -326,6 +326,19 @@ def test_the_detail_of_every_reason_has_its_advice_within_the_screen():
         assert f"What to do ({reason}): {REASONS[reason].advice}" in page
 
 
+def test_a_question_in_front_of_documents_is_shown_with_its_gain():
+    differing = difference(Reason.USER_DATA, detail="question_first")
+    explained = explanation(0, {Reason.USER_DATA: 1234, Reason.EVICTED: 500}, difference=differing)
+    shown = detail(explained=explained)
+    assert (shown["hint"]["code"], shown["hint"]["tokens"]) == ("question_first", 1234)
+    advised = {each["reason"]: each["advice"] for each in shown["missed"]}
+    assert advised == {"user_data": shown["hint"]["advice"], "evicted": REASONS[Reason.EVICTED].advice}
+    page = " ".join(" ".join(shown["told"]).split())
+    assert f"What to do (user_data): {shown['hint']['advice']} {shown['hint']['gain']}" in page
+    assert "1,234 tokens" in shown["hint"]["gain"]
+    assert detail(explained=explanation(0, {Reason.USER_DATA: 1}))["hint"] is None
+
+
 def test_answers_are_json_also_for_odd_numbers():
     journal = Stats(NOON - 60)
     journal.add(finished(ttft_seconds=0.0, at=NOON + 0.25), explanation(0, {Reason.EVICTED: 2**40}), 1e9)

@@ -94,6 +94,18 @@ def test_warming_counts_nowhere_else(counted, status, ending, result):
     assert counted.counts() == {f'gateway_warm_requests_total{{model="m",result="{result}"}}': 1}
 
 
+def test_costs_and_savings_of_warm_up(counted):
+    counted.observer.on_warmed("m", "reset", 1000, 0.5)
+    counted.observer.on_warmth_used("m", "reset", 960, 0.4)
+    counted.observer.on_warm_left_out("m", "budget")
+    labels = {"model": "m", "cause": "reset"}
+    assert counted.value("gateway_warm_prefill_tokens_total", **labels) == 1000
+    assert counted.value("gateway_warm_gpu_seconds_total", **labels) == 0.5
+    assert counted.value("gateway_warm_saved_tokens_total", **labels) == 960
+    assert counted.value("gateway_warm_saved_gpu_seconds_total", **labels) == 0.4
+    assert counted.value("gateway_warm_left_out_total", model="m", reason="budget") == 1
+
+
 def test_ended_spaces_count_by_cause(counted):
     for cause in (ResetCause.MANUAL, ResetCause.IDLE_TTL, ResetCause.IDLE_TTL):
         counted.observer.on_space_end(space_end(cause))
@@ -109,6 +121,12 @@ def test_personal_data_counts_in_every_request_that_has_it(counted):
     labels = {"tenant": "acme", "kind": "iban"}
     assert counted.value("gateway_personal_data_findings_total", **labels, shared="true") == 2
     assert counted.value("gateway_personal_data_findings_total", **labels, shared="false") == 1
+
+
+def test_blocks_of_events_that_match_nothing_count_by_replica_and_kind(counted):
+    for blocks in (3, 4):
+        counted.observer.on_kv_unmatched("r0", "removed", blocks)
+    assert counted.value("gateway_kv_unmatched_blocks_total", replica="r0", kind="removed") == 7
 
 
 def test_reloads_count_by_their_result(counted):

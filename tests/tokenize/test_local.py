@@ -1,6 +1,5 @@
 """The shipped tokenizer, and folders as a user has them, through the public way of loading."""
 
-import json
 import shutil
 from array import array
 
@@ -173,23 +172,6 @@ def test_tokenizer_that_cannot_be_had_is_named_with_the_reason(name, words):
 def test_folder_without_tokenizer_files_is_named_with_the_reason(tmp_path):
     with pytest.raises(TokenizerUnavailable, match="cannot load"):
         load_local(str(tmp_path))
-
-
-def test_tiktoken_file_of_ranks_with_special_tokens_beside_it(tmp_path):
-    import base64
-
-    ranks = {bytes([n]): n for n in range(256)} | {b"he": 256, b"ll": 257, b"hell": 258, b"hello": 259}
-    lines = [base64.b64encode(token) + b" " + str(rank).encode() for token, rank in ranks.items()]
-    (tmp_path / "model.tiktoken").write_bytes(b"\n".join(lines))
-    (tmp_path / "tokenizer_config.json").write_text(
-        json.dumps({"added_tokens_decoder": {"300": {"content": "<|im_start|>"}, "301": {"content": "<|im_end|>"}}})
-    )
-    (tmp_path / "chat_template.jinja").write_text(
-        "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
-    )
-    encoder = load_local(f"tiktoken:{tmp_path / 'model.tiktoken'}")
-    assert encoder.description["tokenizer_backend"] == "tiktoken"
-    assert chat(encoder, [{"role": "user", "content": "hello!"}]) == [300, 259, ord("!"), 301]
 
 
 def test_default_template_arguments_and_the_request_s_own():

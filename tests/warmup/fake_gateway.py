@@ -9,7 +9,11 @@ import orjson
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
 from gateway.core.tenant import Tenant
+from gateway.stats.hot_prefixes import HotPrefixes
 from gateway.warmup import Warmer
+from gateway.warmup.hot_prompts import HotPrompts
+from gateway.warmup.lasting import EndedSpaces, WarmLinks
+from gateway.warmup.ledger import WarmLedger
 
 CHAT = {"model": "m", "messages": [{"role": "system", "content": "Be brief."}]}
 TEXT = {"model": "m", "prompt": "Once upon a time"}
@@ -41,6 +45,13 @@ class FakeGateway:
         self.holds = []
         self.tokens = {}
         self.counted = []
+        self.busy = set()
+        self.expiring = []
+        self.warmth = WarmthCounts()
+        self.hot = HotPrefixes()
+        self.ended = EndedSpaces()
+        self.ledger = WarmLedger(lambda model: 2.0, self.warmth)
+        self.hot_prompts = HotPrompts(self.hot)
 
     def tenant(self, name):
         return self.tenants.get(name)
@@ -66,12 +77,39 @@ class FakeGateway:
             hold=self.hold,
             count=self.count,
             settings=WarmSettings(**{"requests_per_second": 1000.0} | settings),
+            links=WarmLinks(
+                self.ledger,
+                self.hot_prompts,
+                self.ended,
+                expiring=lambda now: self.expiring,
+                owner=lambda caller: f"tenant:{caller.tenant.id}" if self.isolated else "",
+                idle=lambda target: target.replica not in self.busy,
+                wall=self.clock,
+            ),
             clock=self.clock,
             sleep=self.clock.sleep,
         )
         if started:
             warmer.start_background()
         return warmer
+
+
+class WarmthCounts:
+    """A ``WarmthObserver`` that keeps what it gets."""
+
+    def __init__(self):
+        self.warmed = []
+        self.used = []
+        self.left_out = []
+
+    def on_warmed(self, model, cause, tokens, gpu_seconds):
+        self.warmed.append((model, str(cause), tokens, gpu_seconds))
+
+    def on_warmth_used(self, model, cause, tokens, gpu_seconds):
+        self.used.append((model, str(cause), tokens, gpu_seconds))
+
+    def on_warm_left_out(self, model, reason):
+        self.left_out.append((model, reason))
 
 
 class FakeReplica:

@@ -104,7 +104,9 @@ async def test_a_wrong_order_is_refused_and_nothing_is_sent(fake, file, body, pa
 async def test_where_nothing_is_declared_that_is_reported(fake):
     warmer = fake.warmer()
     assert refused(warmer, ALL) == ("declared", "nothing_declared")
-    assert await warmer.overview() == {"declared": [], "jobs": []}
+    overview = await warmer.overview()
+    assert (overview["declared"], overview["jobs"], overview["totals"]) == ([], [], [])
+    assert overview["again"]["enabled"] is False
 
 
 async def test_what_is_declared_is_listed_without_its_text(fake, file):

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import structlog
 import xxhash
 
-from gateway.canon.pii.scanner import Beginning, Hit, Passage, Scanner, beginnings, has_more_pieces, leading
+from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_pieces, searched
+from gateway.canon.pii.scanner import Hit, Scanner
 from gateway.config.operator_patterns import TooSlow
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import FindingReport, PersonalFinding
@@ -205,6 +206,7 @@ class Counting:
         tally: Counts the findings.
         observer: Notified of findings and skipped requests.
         max_characters: Prompts with more characters to search are skipped.
+        everywhere: Whether all messages are searched, or only the leading ones.
         seed: Seed of the prefix hashes.
     """
 
@@ -216,11 +218,13 @@ class Counting:
         observer: PersonalDataObserver,
         *,
         max_characters: int,
+        everywhere: bool,
         seed: int,
     ) -> None:
         self.scanner = scanner
         self.shared = shared
         self.max_characters = max_characters
+        self.everywhere = everywhere
         self._tally = tally
         self._observer = observer
         self._seed = seed
@@ -234,7 +238,7 @@ class Counting:
         A chat whose texts were searched before without a finding needs no counting.
         """
         if request.endpoint is Endpoint.CHAT:
-            if has_more_pieces(request, _MAX_PIECES, with_user=True):
+            if has_more_pieces(request, _MAX_PIECES, with_user=True, everywhere=self.everywhere):
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 return
             if self._has_no_findings(request):
@@ -265,8 +269,11 @@ class Counting:
     async def _count(self, request: ChatRequest, space: str) -> None:
         # Most prompts have no findings: the other parts of a chat are read only if it has some.
         is_chat = request.endpoint is Endpoint.CHAT
-        prompts: Sequence[Sequence[Passage | bytes]] = [leading(request)] if is_chat else beginnings(request)
+        everywhere = self.everywhere
+        prompts: Sequence[Sequence[Passage | bytes]]
+        prompts = [searched(request, everywhere=everywhere)] if is_chat else beginnings(request)
         whole: Sequence[Beginning] = ()
+        identities: Sequence[Beginning] = ()
         for number, passages in enumerate(prompts):
             if number % _PORTION == _PORTION - 1:
                 await asyncio.sleep(0)
@@ -281,11 +288,12 @@ class Counting:
                 continue
             if not any(hits):
                 continue
-            whole = whole or beginnings(request)
+            whole = whole or beginnings(request, everywhere=everywhere)
+            identities = identities or (beginnings(request) if everywhere else whole)
             beginning = whole[number]
-            searched = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
-            found = {position: here for position, here in zip(searched, hits, strict=True) if here}
-            conversation = conversation_of(beginning, request.session, seed=self._seed)
+            places = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
+            found = {position: here for position, here in zip(places, hits, strict=True) if here}
+            conversation = conversation_of(identities[number], request.session, seed=self._seed)
             each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
             for counted, (passage, hit, prefix) in enumerate(islice(each, _MAX_FINDINGS), start=1):
                 if counted % _PORTION == 0:
@@ -296,7 +304,7 @@ class Counting:
     def _has_no_findings(self, chat: ChatRequest) -> bool:
         """Whether the cache of findings says that there are none in a chat."""
         characters, owner = 0, chat.caller.tenant
-        for passage in leading(chat):
+        for passage in searched(chat, everywhere=self.everywhere):
             characters += len(passage.text)
             if self.scanner.known(passage.text, owner) != ():
                 return False

@@ -1,57 +1,24 @@
 """Screens prompts for personal data: masks or refuses a request before it is sent, and counts findings afterwards."""
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
-import msgspec
-import orjson
 import structlog
 
 from gateway.canon.pii.counting import Counting, SharedPrefixes, Tally
-from gateway.canon.pii.scanner import Hit, Passage, Patterns, Scanner, has_more_pieces, leading
+from gateway.canon.pii.masking import masked
+from gateway.canon.pii.passages import Passage, has_more_pieces, searched
+from gateway.canon.pii.scanner import Hit, Patterns, Scanner
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.canonical import FindingReport
 from gateway.core.errors import BadRequest, GatewayError, Overloaded
-from gateway.core.json_edit import Path, replaced
 from gateway.core.ports import LongTexts, PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import PersonalDataMode
 from gateway.tasks import TaskGroupOwner
-
-
-def masked(request: ChatRequest, findings: Iterable[tuple[Passage, Sequence[Hit]]]) -> ChatRequest:
-    """The request with ``[KIND]`` in place of every finding, in fields and body; other bytes do not change."""
-    texts = {passage.path: _masked(passage.text, hits) for passage, hits in findings}
-    return msgspec.structs.replace(
-        request,
-        body=replaced(request.body, {path: orjson.dumps(text) for path, text in texts.items()}),
-        fields=_changed(request.fields, list(texts.items()), 0),
-    )
-
-
-def _masked(text: str, hits: Sequence[Hit]) -> str:
-    pieces: list[str] = []
-    done = 0
-    for hit in hits:
-        pieces += (text[done : hit.start], f"[{hit.kind}]")
-        done = hit.start + hit.length
-    return "".join(pieces) + text[done:]
-
-
-def _changed(value: Any, texts: Sequence[tuple[Path, str]], depth: int) -> Any:
-    """A copy of a parsed value with new texts; shares everything else with the original."""
-    if len(texts[0][0]) == depth:
-        return texts[0][1]
-    inside: dict[str | int, list[tuple[Path, str]]] = {}
-    for path, text in texts:
-        inside.setdefault(path[depth], []).append((path, text))
-    copy = dict(value) if isinstance(value, Mapping) else list(value)
-    for step, deeper in inside.items():
-        copy[step] = _changed(copy[step], deeper, depth + 1)  # type: ignore[index]
-    return copy
-
 
 _MAX_FINDINGS_PER_SPACE = 1000
 _MAX_FINDINGS = 50_000
@@ -81,6 +48,7 @@ class PersonalDataScreen:
         self._threads = threads
         self._shared_by = settings.shared_by
         self._max_characters = settings.max_characters
+        self._everywhere = settings.where == "all"
         self._scanner = Scanner(_patterns(settings), threads)
         self._tally = Tally(_MAX_FINDINGS_PER_SPACE, _MAX_FINDINGS)
         self._counting = Counting(
@@ -89,6 +57,7 @@ class PersonalDataScreen:
             self._tally,
             observer,
             max_characters=settings.max_characters,
+            everywhere=self._everywhere,
             seed=secrets.randbits(64),
         )
         self._tasks = TaskGroupOwner()
@@ -105,6 +74,7 @@ class PersonalDataScreen:
         """Replace the settings. Findings so far stay; if ``shared_by`` changes, shared prefixes are counted anew."""
         self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._threads)
         self._max_characters = self._counting.max_characters = settings.max_characters
+        self._everywhere = self._counting.everywhere = settings.where == "all"
         if settings.shared_by != self._shared_by:
             self._shared_by = settings.shared_by
             self._counting.shared = SharedPrefixes(settings.shared_by, _MAX_PREFIXES)
@@ -118,24 +88,18 @@ class PersonalDataScreen:
             GatewayError: the search failed. A request that could not be searched is not sent.
         """
         mode = request.caller.tenant.personal_data
-        if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or request.endpoint is not Endpoint.CHAT:
+        everywhere = self._everywhere
+        is_chat = request.endpoint is Endpoint.CHAT
+        if mode not in {PersonalDataMode.MASK, PersonalDataMode.BLOCK} or not (is_chat or everywhere):
             return request
         failed = ""
-        if has_more_pieces(request, _MAX_PIECES, with_user=False):
-            raise BadRequest(
-                f"There are more than {_MAX_PIECES} messages and content parts before the first message of the"
-                " user, the limit of the search for personal data. Send fewer in front of it.",
-                param="messages",
-                code="too_long_to_search",
-            )
-        passages = await self._work(request, leading, request)
+        if is_chat and has_more_pieces(request, _MAX_PIECES, with_user=False, everywhere=everywhere):
+            what = "messages, content parts and tool calls" if everywhere else "messages and content parts"
+            raise _too_long(request, f"There are more than {_MAX_PIECES} {what}", everywhere=everywhere)
+        passages = await self._work(request, partial(searched, everywhere=everywhere), request)
         if sum(len(passage.text) for passage in passages) > self._max_characters:
-            raise BadRequest(
-                f"The messages before the first one of the user have more than {self._max_characters} characters,"
-                " the limit of the search for personal data (personal_data.max_characters). Send less in front of it.",
-                param="messages",
-                code="too_long_to_search",
-            )
+            what = f"There are more than {self._max_characters} characters (personal_data.max_characters)"
+            raise _too_long(request, what, everywhere=everywhere)
         try:
             findings = await self._findings(request, passages)
             if not findings:
@@ -145,12 +109,8 @@ class PersonalDataScreen:
         except Overloaded:
             raise
         except TooSlow:
-            raise BadRequest(
-                "The search for personal data in the messages before the first one of the user takes too long"
-                " (personal_data.patterns). Send less in front of it.",
-                param="messages",
-                code="too_long_to_search",
-            ) from None
+            what = "The search for personal data takes too long (personal_data.patterns) for what is there"
+            raise _too_long(request, what, everywhere=everywhere) from None
         except Exception as error:  # noqa: BLE001 - any error: the text must not be sent
             failed = type(error).__name__
         if failed:
@@ -161,7 +121,7 @@ class PersonalDataScreen:
                 "Try again; if that does not help, the gateway's log has the reason (personal_data_scan_failed).",
                 code="personal_data_scan_failed",
             )
-        raise _refused(findings)
+        raise _refused(findings, everywhere=everywhere)
 
     def answered(self, request: ChatRequest, space: str) -> None:
         """Count a request's findings later; see ``ports.Screen``. Warm-up requests are not counted."""
@@ -190,16 +150,34 @@ def _patterns(settings: PersonalDataSettings) -> Patterns:
     return Patterns(settings.kinds, [(pattern.kind, pattern.regex) for pattern in settings.patterns])
 
 
-def _refused(findings: _Findings) -> BadRequest:
+def _too_long(request: ChatRequest, what: str, *, everywhere: bool) -> BadRequest:
+    """The refusal of a request with more text than is searched; ``what`` is the beginning of the sentence."""
+    if everywhere:
+        where, fix = "in the request", "Send less"
+    else:
+        where, fix = "before the first message of the user", "Send less in front of it"
+    return BadRequest(
+        f"{what} {where}, the limit of the search for personal data. {fix}.",
+        param="messages" if request.endpoint is Endpoint.CHAT else "prompt",
+        code="too_long_to_search",
+    )
+
+
+def _refused(findings: _Findings, *, everywhere: bool) -> BadRequest:
     passage, hits = findings[0]
     hit = hits[0]
     others = sum(len(hits) for _, hits in findings) - 1
-    return BadRequest(
+    found = (
         f"`{passage.name}` holds personal data (kind `{hit.kind}`) at characters {hit.start} to "
         f"{hit.start + hit.length - 1}, counted from 0"
-        + (f"; {others} more in the leading messages" if others else "")
-        + ". It is not accepted in front of the first user message, where many requests may share it: take it out, or "
-        "put it into a user message.",
-        param=passage.name,
-        code="personal_data_in_prefix",
     )
+    if everywhere:
+        more = f"; {others} more in the request" if others else ""
+        message = f"{found}{more}. It is not accepted in prompts: take it out."
+        return BadRequest(message, param=passage.name, code="personal_data_in_prompt")
+    more = f"; {others} more in the leading messages" if others else ""
+    message = (
+        f"{found}{more}. It is not accepted in front of the first user message, where many requests may share it: "
+        "take it out, or put it into a user message."
+    )
+    return BadRequest(message, param=passage.name, code="personal_data_in_prefix")

@@ -12,6 +12,7 @@ from gateway.core.reasons import Reason
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 _DIGIT, _UPPER, _LOWER = re.compile(r"[0-9]"), re.compile(r"[A-Z]"), re.compile(r"[a-z]")
 _WORDS_IN_CASE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[^A-Za-z]+")
+_LETTER = re.compile(r"[A-Za-z]")
 _HEX_LETTER = re.compile(r"[a-fA-F]")
 _RANDOM_CHARS = 10
 _WORD_BEHIND = re.compile(r"[ \-]?[^\W\d_]{2}")
@@ -30,6 +31,14 @@ def _is_random(value: str) -> bool:
 
 def _are_random(one: FoundValue, other: FoundValue) -> bool:
     return _is_random(one.value) and _is_random(other.value)
+
+
+def _are_marks(one: FoundValue, other: FoundValue) -> bool:
+    """Short random marks: digits and letters in turn, unlike numbered words (``doc12``)."""
+    return all(
+        _LETTER.search(each.value) and _DIGIT.search(each.value) and len(_WORDS_IN_CASE.findall(each.value)) >= 3
+        for each in (one, other)
+    )
 
 
 def _are_encoded(one: FoundValue, other: FoundValue) -> bool:
@@ -136,6 +145,7 @@ KINDS = (
         start=r"(?<![A-Za-z0-9_+/\-])",
         end=r"(?![A-Za-z0-9+/=])",
     ),
+    _kind("random", r"[A-Za-z0-9]{6,32}", _are_marks, start=r"(?<=[\[(<{])", end=r"(?=[\])>}])"),
     _kind("base64", r"[A-Za-z0-9+/]{16,}={0,2}", _are_encoded, start=r"(?<![A-Za-z0-9+/])", end=r"(?![A-Za-z0-9+/=])"),
     _kind("port", r"\d{2,5}", kind="port", start=r"(?<=[A-Za-z0-9\]]:)"),
     _kind(

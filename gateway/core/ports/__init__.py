@@ -16,6 +16,7 @@ from gateway.core.ports.observers import (
     PersonalDataObserver,
     QueueObserver,
     SpaceObserver,
+    WarmthObserver,
 )
 from gateway.core.ports.operations import Explains, WarmDesk
 from gateway.core.ports.prefix_index import (
@@ -27,6 +28,8 @@ from gateway.core.ports.prefix_index import (
     PrefixIndex,
     PrefixUse,
     PrefixUses,
+    PromptObserver,
+    SettledPrompt,
 )
 from gateway.core.ports.replication import Replicated, SharedRecords
 from gateway.core.ports.request_path import Grant, Sink, Trace
@@ -54,13 +57,16 @@ __all__ = [
     "PrefixIndex",
     "PrefixUse",
     "PrefixUses",
+    "PromptObserver",
     "QueueObserver",
     "RateLearner",
     "Replicated",
     "Screen",
+    "SettledPrompt",
     "SharedRecords",
     "Sink",
     "SpaceObserver",
     "Trace",
     "WarmDesk",
+    "WarmthObserver",
 ]

@@ -41,6 +41,10 @@ class EventObserver(Protocol):
         """Batches of events are missing."""
         ...
 
+    def on_kv_unmatched(self, replica: ReplicaId, kind: str, blocks: int) -> None:
+        """Blocks of a kind (the fields of ``Unmatched``) matched nothing although their target's were all known."""
+        ...
+
 
 class Observer(Protocol):
     """Gets finished requests. Must not raise and must not wait."""
@@ -51,6 +55,22 @@ class Observer(Protocol):
 
     def on_refused(self, refusal: Refusal) -> None:
         """A request was refused before the flow."""
+        ...
+
+
+class WarmthObserver(Protocol):
+    """Gets costs and savings of warm-up. Must not raise and must not wait."""
+
+    def on_warmed(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
+        """A warm-up request has computed so many prompt tokens in so many GPU seconds."""
+        ...
+
+    def on_warmth_used(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
+        """A client's request was the first to reuse so many tokens that a warm-up has computed."""
+        ...
+
+    def on_warm_left_out(self, model: ModelId, reason: str) -> None:
+        """A warm-up request was not sent: ``busy``, ``budget`` or ``gone``."""
         ...
 
 

@@ -8,7 +8,8 @@ import msgspec
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ModelId, Target
-from gateway.core.kv_events import FeedState, IndexSource, KvEvent
+from gateway.core.kv_events import FeedState, IndexSource, KvEvent, Unmatched
+from gateway.core.request import ChatRequest
 
 
 class Lease(Protocol):
@@ -133,6 +134,36 @@ class PrefixUses(Protocol):
         ...
 
 
+class SettledPrompt(NamedTuple):
+    """An answered request with one prompt, and how much of it was cached.
+
+    Attributes:
+        request: The request as it was sent.
+        ids: Token ids of its prompt, as in ``TokenizedPrompt``; empty if they are placeholders or stand for media.
+        chain: The prompt's block chain.
+        target: Where it was sent.
+        reused_tokens: Prompt tokens that were cached there: as the engine reported, else as predicted.
+        prefill_seconds_per_token: The replica's learned rate.
+        at: Unix seconds.
+    """
+
+    request: ChatRequest
+    ids: bytes
+    chain: BlockChain
+    target: Target
+    reused_tokens: int
+    prefill_seconds_per_token: float
+    at: float
+
+
+class PromptObserver(Protocol):
+    """Gets the prompts of answered requests, of clients and of warm-up. Must not wait."""
+
+    def on_prompt(self, prompt: SettledPrompt) -> None:
+        """A request was answered."""
+        ...
+
+
 class EventIndex(Protocol):
     """The part of the index that KV events feed. Synchronous, without I/O."""
 
@@ -162,6 +193,14 @@ class EventIndex(Protocol):
 
     def is_impossible(self, target: Target) -> bool:
         """Whether the blocks from events exceed the capacity of the target's cache."""
+        ...
+
+    def unmatched(self, target: Target) -> Unmatched:
+        """The blocks that matched nothing since the target's first event."""
+        ...
+
+    def is_contradicted(self, target: Target, blocks: int) -> bool:
+        """Whether so many blocks that match nothing are more than a cache that counts as known can have."""
         ...
 
     def tidy(self) -> None:

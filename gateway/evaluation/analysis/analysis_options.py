@@ -8,7 +8,7 @@ from gateway.config.canon_settings import CanonSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.config.server_settings import ServerSettings
 from gateway.config.settings import ModelSettings, Settings
-from gateway.config.spaces_settings import SpacesSettings
+from gateway.config.spaces_settings import ISOLATED_IDLE_TTL_SECONDS, ISOLATED_MAX_AGE_SECONDS, SpacesSettings
 from gateway.core.json_portions import JsonLimits
 from gateway.evaluation.bad_input import BadInput
 from gateway.explain.worker.explain_messages import ModelOptions
@@ -36,8 +36,8 @@ class AnalysisOptions(msgspec.Struct, frozen=True):
         personal_data: Kinds and patterns of personal data.
         limits: Limits of bodies.
         is_isolated: Whether tenants share no prefixes.
-        idle_ttl_seconds: As in ``SpacesSettings``.
-        max_age_seconds: As in ``SpacesSettings``.
+        idle_ttl_seconds: As in ``SpacesSettings``; what isolation would set where the configuration sets none.
+        max_age_seconds: As in ``SpacesSettings``, likewise.
         block_size: Tokens per block.
         long_tokens: Length from which a shared prefix counts as long.
         tokenizer: What tokens are counted with, for the report.
@@ -67,7 +67,7 @@ class AnalysisOptions(msgspec.Struct, frozen=True):
 def default_options(tokenizer: str | None) -> AnalysisOptions:
     """The options without a configuration: one tokenizer for all models, shared prefixes, rules as by default."""
     name = tokenizer or BUILT_IN
-    spaces = SpacesSettings()
+    idle_ttl_seconds, max_age_seconds = _times_to_live(SpacesSettings())
     return AnalysisOptions(
         models={},
         otherwise=ModelOptions(name),
@@ -75,8 +75,8 @@ def default_options(tokenizer: str | None) -> AnalysisOptions:
         personal_data=PersonalDataSettings(),
         limits=ServerSettings().json_limits,
         is_isolated=False,
-        idle_ttl_seconds=spaces.idle_ttl_seconds,
-        max_age_seconds=spaces.max_age_seconds,
+        idle_ttl_seconds=idle_ttl_seconds,
+        max_age_seconds=max_age_seconds,
         tokenizer=name,
         is_built_in=name == BUILT_IN,
     )
@@ -100,6 +100,7 @@ def configured_options(settings: Settings, *, tokenizer: str | None, model: str 
     chosen = known[model] if model is not None else settings.models[0]
     models = {name: _model_options(each, tokenizer) for name, each in known.items()}
     otherwise = _model_options(chosen, tokenizer)
+    idle_ttl_seconds, max_age_seconds = _times_to_live(settings.spaces)
     return AnalysisOptions(
         models=models,
         otherwise=otherwise,
@@ -107,11 +108,15 @@ def configured_options(settings: Settings, *, tokenizer: str | None, model: str 
         personal_data=settings.personal_data,
         limits=settings.server.json_limits,
         is_isolated=settings.isolation != "none",
-        idle_ttl_seconds=settings.spaces.idle_ttl_seconds,
-        max_age_seconds=settings.spaces.max_age_seconds,
+        idle_ttl_seconds=idle_ttl_seconds,
+        max_age_seconds=max_age_seconds,
         tokenizer=tokenizer or ", ".join(dict.fromkeys(each.tokenizer for each in settings.models)),
         is_built_in=otherwise is not None and otherwise.tokenizer == BUILT_IN,
     )
+
+
+def _times_to_live(spaces: SpacesSettings) -> tuple[float, float]:
+    return spaces.idle_ttl_seconds or ISOLATED_IDLE_TTL_SECONDS, spaces.max_age_seconds or ISOLATED_MAX_AGE_SECONDS
 
 
 def _model_options(model: ModelSettings, tokenizer: str | None) -> ModelOptions | None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.canon.pii.counting import SharedPrefixes, Tally, beginning_of_findings, conversation_of
-from gateway.canon.pii.scanner import FoundCache, Hit, Passage, Patterns, beginnings, has_more_pieces, leading
+from gateway.canon.pii.passages import Passage, beginnings, has_more_pieces, searched
+from gateway.canon.pii.scanner import FoundCache, Hit, Patterns
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.canonical import PersonalFinding
@@ -61,7 +62,7 @@ class SharedPersonalData:
         if is_chat and has_more_pieces(request, _MAX_PIECES, with_user=True):
             self.skipped += 1
             return
-        prompts: Sequence[Sequence[Passage | bytes]] = [leading(request)] if is_chat else beginnings(request)
+        prompts: Sequence[Sequence[Passage | bytes]] = [searched(request)] if is_chat else beginnings(request)
         for number, passages in enumerate(prompts):
             texts = [part.text for part in passages if isinstance(part, Passage)]
             if sum(map(len, texts)) > self._max_characters:
@@ -98,8 +99,8 @@ class SharedPersonalData:
             source = _OTHER_SOURCE
         self._sources[source] = None
         beginning = beginnings(request)[number]
-        searched = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
-        found = {at: here for at, here in zip(searched, hits, strict=True) if here}
+        places = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
+        found = {at: here for at, here in zip(places, hits, strict=True) if here}
         conversation = conversation_of(beginning, request.session, seed=self._seed)
         each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
         for (passage, hit, prefix), _ in zip(each, range(_MAX_PER_PROMPT), strict=False):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from gateway.component_options import space_rules
 from gateway.config.settings import ModelSettings, Settings
 from gateway.core.errors import ConfigInvalid, TokenizerUnavailable
 from gateway.evaluation.doctor.discovery_check import discovered
@@ -187,7 +188,7 @@ class _Examination:
             result.probe,
             # The length of the prompt shows less than its tokens.
             None if any(ids is not None for ids in chats) else self._encoders.get(result.probe.replica.model.id),
-            isolated=self._settings.isolation != "none",
+            salted=space_rules(self._settings).numbered,
             timeout_seconds=_GENERATION_TIMEOUTS * self._options.timeout_seconds,
         )
         known = {each.name for each in result.findings}

@@ -41,7 +41,7 @@ class GenerationOutcome:
 
 
 async def generation_outcome(
-    access: EngineAccess, probe: EngineProbe, encoder: LocalEncoder | None, *, isolated: bool, timeout_seconds: float
+    access: EngineAccess, probe: EngineProbe, encoder: LocalEncoder | None, *, salted: bool, timeout_seconds: float
 ) -> GenerationOutcome:
     """Send the requests to one replica, and judge its answers.
 
@@ -49,7 +49,7 @@ async def generation_outcome(
         access: The replica.
         probe: What it says of itself; it was reached.
         encoder: The gateway's tokenizer; None if there is none in this process.
-        isolated: Whether the gateway keeps tenants apart by salts.
+        salted: Whether every request gets a salt: where tenants are isolated or prefixes expire.
         timeout_seconds: Limit of each request.
     """
     replica = probe.replica
@@ -70,7 +70,7 @@ async def generation_outcome(
         try:
             status, answer = await access.post(str(Endpoint.CHAT), request, timeout_seconds=timeout_seconds, rank=rank)
             if status in (400, 422) and not number:
-                return await _refused(access, probe, request, status, timeout_seconds, isolated=isolated)
+                return await _refused(access, probe, request, status, timeout_seconds, salted=salted)
         except TransportError as failure:
             return GenerationOutcome([_fails(probe, str(failure))])
         if status != 200:
@@ -79,7 +79,7 @@ async def generation_outcome(
     if any(usage is None for usage in usages):
         return GenerationOutcome([_fails(probe, "an answer without usage")])
     cached = [None if usage is None else usage.cached_tokens for usage in usages]
-    findings = list(_judged(probe, cached, isolated=isolated))
+    findings = list(_judged(probe, cached, salted=salted))
     prompt_tokens = usages[0].prompt_tokens if usages[0] is not None else 0
     if encoder is not None and (other := _other_length(probe, encoder, fields, prompt_tokens)):
         findings.append(other)
@@ -89,7 +89,7 @@ async def generation_outcome(
     return GenerationOutcome(findings, unchecked)
 
 
-def _judged(probe: EngineProbe, cached: Sequence[int | None], *, isolated: bool) -> Sequence[DoctorFinding]:
+def _judged(probe: EngineProbe, cached: Sequence[int | None], *, salted: bool) -> Sequence[DoctorFinding]:
     """The findings of three answers: cold, the same again, the same with another salt."""
     where, caching = probe.replica.where, probe.facts.prefix_caching
     _, again, other_salt = cached
@@ -97,14 +97,12 @@ def _judged(probe: EngineProbe, cached: Sequence[int | None], *, isolated: bool)
         return [
             DoctorFinding(
                 "salt-ignored",
-                Severity.ERROR if isolated else Severity.WARNING,
+                Severity.ERROR if salted else Severity.WARNING,
                 where,
                 f"A prompt with another cache_salt reuses {other_salt} tokens: the engine ignores salts, so "
-                "tenants share "
-                "their cached prefixes, and one can measure what another has sent.",
-                "run a release of the engine that knows cache_salt; or, if all tenants may share, set "
-                "spaces.isolation: "
-                "none",
+                "tenants share their cached prefixes, one can measure what another has sent, and no prefix expires.",
+                "run a release of the engine that knows cache_salt; or, if all tenants may share for ever, set "
+                "spaces.isolation: none without times",
             )
         ]
     # SGLang leaves a count of zero out, which is no evidence; vLLM with the flag reports it.
@@ -151,7 +149,7 @@ async def _refused(
     status: int,
     timeout_seconds: float,
     *,
-    isolated: bool,
+    salted: bool,
 ) -> GenerationOutcome:
     """A refused request: because of its salt if it is answered without one."""
     plain = {name: value for name, value in request.items() if name != "cache_salt"}
@@ -166,10 +164,11 @@ async def _refused(
         Severity.ERROR,
         probe.replica.where,
         f"The engine answers {status} to requests with a cache_salt"
-        + (", as every request of an isolated tenant has one." if isolated else "."),
-        "run a release of the engine that knows cache_salt; or, if all tenants may share, set spaces.isolation: none",
+        + (", as every request has one where tenants are isolated or prefixes expire." if salted else "."),
+        "run a release of the engine that knows cache_salt; or, if all tenants may share for ever, set "
+        "spaces.isolation: none without times",
     )
-    return GenerationOutcome([refused] if isolated else [])
+    return GenerationOutcome([refused] if salted else [])
 
 
 def _fails(probe: EngineProbe, problem: str) -> DoctorFinding:

@@ -5,14 +5,17 @@ shown.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.canon.recognizer.kinds import KINDS, kind_of_both
 from gateway.canon.recognizer.person_kinds import template_value
 from gateway.canon.recognizer.value_kind import ValueKind
 from gateway.core.explanation import Difference
-from gateway.core.reasons import Reason
+from gateway.core.reasons import QUESTION_FIRST, Reason
+from gateway.explain.diff.declared_documents import declared_reordered
 from gateway.explain.diff.slot import Slot, common_length, line_and_column, sameness, slot_at, window_at
 from gateway.explain.diff.text_blocks import reordered
 from gateway.explain.masked_text import masked
@@ -94,7 +97,14 @@ class DiffCause:
     slot: Slot
 
 
-def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = False) -> DiffCause:
+def text_cause(
+    before: str,
+    after: str,
+    *,
+    is_template: bool,
+    own_words: bool = False,
+    places: Sequence[DocumentPlace] = (),
+) -> DiffCause:
     """Classifies the first difference of two unequal texts.
 
     Args:
@@ -102,6 +112,7 @@ def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = 
         after: The second.
         is_template: Whether the text is an application's template, whose slots may hold user data.
         own_words: Whether users wrote the text: plain numbers in it are no dynamic values.
+        places: How the operator declares documents.
     """
     at = common_length(before, after)
     slot = slot_at(before, after, at)
@@ -111,7 +122,9 @@ def text_cause(before: str, after: str, *, is_template: bool, own_words: bool = 
         return DiffCause(Reason.WHITESPACE, data if data == "json_spacing" else same, "", at, slot)
     if data:
         return DiffCause(None, data, "", at, slot)
-    if reordered(before, after, at, may_ask=not is_template or own_words):
+    if reordered(before, after, at, may_ask=not is_template or own_words) or declared_reordered(
+        before, after, at, places
+    ):
         return DiffCause(Reason.DOCUMENTS_REORDERED, "blocks", "", at, slot)
     one, other = before[slot.start : slot.before_end], after[slot.start : slot.after_end]
     if one != other and (same := sameness(one, other, at - slot.start)):
@@ -200,6 +213,7 @@ _PHRASES = {
     "json_key_order": "the same JSON with its keys in another order",
     "blocks": "the same blocks of text in another order",
     "words": "a user's own words",
+    QUESTION_FIRST: "a question in front of documents that were sent before",
     "conversation": "another conversation",
     "tool_calls_redumped": "the same arguments, written differently",
 }

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import DiffCause, text_cause, text_difference
@@ -33,6 +34,7 @@ def find_difference(
     replies: Sequence[ReplyChoice],
     tools_first: bool,
     equal_share: float = 1.0,
+    places: Sequence[DocumentPlace] = (),
 ) -> Difference | None:
     """Finds where and why a prompt first differs from an earlier one.
 
@@ -48,11 +50,12 @@ def find_difference(
         replies: Replies of the engine to the earlier; empty if unknown.
         tools_first: Whether the chat template renders tools before the system message.
         equal_share: Length of the common token prefix, as a share of the later prompt, 0 to 1.
+        places: How the operator declares documents, besides the separators that are found without.
 
     Returns:
         The first difference. None if one prompt is a prefix of the other: appending is no difference.
     """
-    given = PromptPair(before, after, before_source, after_source, same_conversation, replies)
+    given = PromptPair(before, after, before_source, after_source, same_conversation, replies, places)
     sure = _sure_difference(given, tools_first=tools_first) or reply_difference(given)
     for find in (front_difference, documents_difference, unrendered_difference):
         found = find(given)
@@ -215,7 +218,7 @@ def documents_difference(given: PromptPair) -> Difference | None:
     before, after = (prompt.arguments.get("documents", "") for prompt in (given.before, given.after))
     if before == after:
         return None
-    cause = text_cause(before, after, is_template=False)
+    cause = text_cause(before, after, is_template=False, places=given.places)
     if cause.reason is Reason.DOCUMENTS_REORDERED:
         return text_difference(cause, cause.reason, before, after, path="documents", between=given.between)
     return text_difference(
@@ -244,10 +247,10 @@ def _argument_difference(given: PromptPair, name: str) -> Difference:
         if cause.reason in _DYNAMIC and name != "chat_template":
             return text_difference(cause, cause.reason, before, after, path=path, between=given.between)
         return text_difference(
-            cause, Reason.TEMPLATE_CHANGED, before, after, path=path, detail="arguments", between=given.between
+            cause, Reason.ARGUMENTS_CHANGED, before, after, path=path, detail="arguments", between=given.between
         )
     return Difference(
-        Reason.TEMPLATE_CHANGED, "arguments", path, said=f"{path} is another one than before{given.between}"
+        Reason.ARGUMENTS_CHANGED, "arguments", path, said=f"{path} is another one than before{given.between}"
     )
 
 

@@ -27,6 +27,12 @@ _BREAK = re.compile(r"[.;!?,|(\[]")
 _NAME_WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _SPECIAL = frozenset(r".^$*+?{}[]\|()")
 _LEAST_LETTERS = 3
+_MARK = "((?:[A-Za-z]+[0-9]|[0-9]+[A-Za-z])[A-Za-z0-9]*)"
+"""Finds a random mark, in a pattern whose syntax RE2 has, too: it has letters as well as digits, unlike a word or the
+number of a source."""
+
+_MARKS = re.compile(f"(?={_MARK}$).{{6,32}}")
+_BRACKETS = {"[": "]", "(": ")", "<": ">", "{": "}"}
 _LONGEST_NAME = 40
 _SLOTS_KEPT = 2000
 
@@ -118,9 +124,10 @@ def _cut(front: str) -> Iterator[tuple[str, bool]]:
 def _regex(front: str, is_whole: bool, then: _Place, now: _Place) -> str | None:
     """The regular expression; None if there is too little text around the value."""
     behind = _common(then.behind, now.behind)
+    begin = "^" if is_whole else ""
     if sum(map(str.isalpha, front)) < _LEAST_LETTERS:
         # Without a word in front of the value, the pattern would find the middle of any sentence.
-        return None
+        return f"{begin}{_escaped(front)}{_MARK}{_escaped(behind[:1])}" if _is_mark(front, behind, then, now) else None
     if not then.behind.strip() and not now.behind.strip():
         end = r"(.+)$"
     elif behind.strip():
@@ -129,7 +136,13 @@ def _regex(front: str, is_whole: bool, then: _Place, now: _Place) -> str | None:
         end = r"(\S+)"
     else:
         return None
-    return ("^" if is_whole else "") + _escaped(front) + end
+    return begin + _escaped(front) + end
+
+
+def _is_mark(front: str, behind: str, then: _Place, now: _Place) -> bool:
+    """Whether both values are marks of digits and letters in the same brackets."""
+    closing = _BRACKETS.get(front[-1:])
+    return closing is not None and behind[:1] == closing and all(_MARKS.fullmatch(each.value) for each in (then, now))
 
 
 def _common(one: str, other: str) -> str:

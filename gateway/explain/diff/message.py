@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 
 from gateway.core.explanation import Difference, ReplyChoice
-from gateway.core.reasons import Reason
+from gateway.core.reasons import QUESTION_FIRST, Reason
 from gateway.explain.diff.cause import DiffCause, beginning, text_cause, text_difference
+from gateway.explain.diff.question_first import asks_first
 from gateway.explain.diff.slot import are_alike, common_length, sameness
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message, PromptPair
 
@@ -28,6 +29,10 @@ _OF_A_USER = (
 )
 _OF_THE_APPLICATION = ("system:", "context:", "assistant:", "system\n", "system|>", "answer:", "instructions:")
 _LOOK_BACK_CHARS = 2000
+_OF_QUESTIONS = frozenset({Reason.USER_DATA, Reason.HISTORY_EDITED, Reason.SYSTEM_CHANGED})
+"""Reasons that the difference of two questions may get."""
+_IN_QUESTIONS = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
+"""Reasons that it gets where two questions differ in a date or the like."""
 
 
 def path_of(given: PromptPair, index: int) -> str:
@@ -78,7 +83,7 @@ def _other_text(given: PromptPair, before: Message, after: Message, index: int, 
     is_template = role in LEADING_ROLES or role == PROMPT_ROLE
     path = path_of(given, place)
     own_words = role == "user" and not given.same_conversation
-    cause = text_cause(before.text, after.text, is_template=is_template, own_words=own_words)
+    cause = text_cause(before.text, after.text, is_template=is_template, own_words=own_words, places=given.places)
     if before.form != after.form and sameness(before.text, after.text, cause.at):
         return _plain(given, role, place, "content_form", path=path, said=_form_changed(before, after))
     if cause.reason is not None:
@@ -91,6 +96,13 @@ def _other_text(given: PromptPair, before: Message, after: Message, index: int, 
         _is_newest_of_both(given, index, place) and role == "user" and not are_alike(before.text, after.text)
     ):
         reason, detail = Reason.USER_DATA, "words"
+    if (
+        role in {"user", PROMPT_ROLE}
+        and (not given.same_conversation or _is_newest_of_both(given, index, place))
+        and reason in _OF_QUESTIONS | _IN_QUESTIONS
+        and asks_first(before.text, after.text, cause.at, given.places, is_marked=reason in _IN_QUESTIONS)
+    ):
+        reason, detail = Reason.USER_DATA, QUESTION_FIRST
     return text_difference(
         cause,
         reason,

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Sequence
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.diff.cause import beginning
+from gateway.explain.diff.language import language_difference
 from gateway.explain.diff.message import (
     came_back,
     content_difference,
@@ -177,6 +178,8 @@ def _is_moved(given: PromptPair, index: int, *, backwards: bool = False) -> bool
 def _in_leading(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference:
     before = [message.text for message in given.before.leading[index:]]
     after = [message.text for message in given.after.leading[index:]]
+    if found := language_difference(given, index):
+        return found
     if added := _shift(before, after, one[index:], other[index:]):
         return _more(given, index, added)
     if removed := _shift(after, before, other[index:], one[index:]):

@@ -34,12 +34,12 @@ _NUMBERED = re.compile(
 _AROUND = " \t\r[],;*_-=#:.)>\"'"
 """Characters at the ends of pieces that separate documents."""
 
-_LEAST_BYTES = 20
+LEAST_BYTES = 20
 """A block of fewer bytes is a value, such as a name, and no text."""
 
 _LEAST_MOVED = 2
 
-_QUESTIONS = ("question:", "user:", "human:", "query:", "q:", "input:", "frage:", "task:", "answer:")
+QUESTIONS = ("question:", "user:", "human:", "query:", "q:", "input:", "frage:", "task:", "answer:")
 """Labels of a user's question, in lower case. What follows one is no document."""
 
 _SHORT_QUESTION = 120
@@ -58,16 +58,18 @@ class Reordered(NamedTuple):
     pieces: int
 
 
-class _TextPiece(NamedTuple):
+class TextPiece(NamedTuple):
     """A piece of a text.
 
     Attributes:
         key: Its text without its number and what separates it.
         number: Its number; empty for none.
+        start: Offset at which it begins, with its number.
     """
 
     key: str
     number: str
+    start: int
 
 
 def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered | None:
@@ -82,7 +84,7 @@ def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered |
         at: Their first differing character.
         may_ask: Whether a user's question may stand behind the blocks, without a label in front of it.
     """
-    one, other = _pieces(before, _line_start(before, at)), _pieces(after, _line_start(after, at))
+    one, other = text_pieces(before, line_start(before, at)), text_pieces(after, line_start(after, at))
     left, right = next(one, None), next(other, None)
     if left is None or right is None or not (_occurs(left, after, at) and _occurs(right, before, at)):
         # Most differences end here, after two searches.
@@ -97,51 +99,52 @@ def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered |
     moved = {
         key for one, other in zip(lefts, rights, strict=True) if one.key != other.key for key in (one.key, other.key)
     }
-    blocks = sum(len(key.encode("utf-8", "replace")) >= _LEAST_BYTES for key in moved)
+    blocks = sum(len(key.encode("utf-8", "replace")) >= LEAST_BYTES for key in moved)
     return Reordered(blocks) if blocks >= _LEAST_MOVED else None
 
 
-def _limited(pieces: "Iterator[_TextPiece]") -> "Iterator[_TextPiece]":
+def _limited(pieces: "Iterator[TextPiece]") -> "Iterator[TextPiece]":
     """The pieces in front of the question, if it has a label."""
     for piece in islice(pieces, _MOST_PIECES):
-        if piece.key.lower().startswith(_QUESTIONS):
+        if piece.key.lower().startswith(QUESTIONS):
             return
         yield piece
 
 
-def _is_question(piece: "_TextPiece", others: "list[_TextPiece]") -> bool:
+def _is_question(piece: "TextPiece", others: "list[TextPiece]") -> bool:
     """Whether the last piece may be a question: the other text has it nowhere."""
     if piece.number or piece.key.startswith("<") or any(piece.key == other.key for other in others):
         return False
     return len(piece.key) <= _SHORT_QUESTION or piece.key.endswith(("?", "？"))
 
 
-def _occurs(piece: "_TextPiece", text: str, at: int) -> bool:
+def _occurs(piece: "TextPiece", text: str, at: int) -> bool:
     """Whether a piece also stands in the other text, from the line of the first difference on."""
-    return piece.key in text[_line_start(text, at) :]
+    return piece.key in text[line_start(text, at) :]
 
 
-def _line_start(text: str, at: int) -> int:
+def line_start(text: str, at: int) -> int:
     """Beginning of the line of a character."""
     return text.rfind("\n", 0, at) + 1
 
 
-def _pieces(text: str, start: int) -> Iterator[_TextPiece]:
+def text_pieces(text: str, start: int) -> Iterator[TextPiece]:
     """The pieces from a position on that are more than a separator."""
     begin = start
     for cut in _CUT.finditer(text, start):
-        if cut.start() >= begin and (piece := _piece(text[begin : cut.start()])) is not None:
+        if cut.start() >= begin and (piece := _piece(text, begin, cut.start())) is not None:
             yield piece
         begin = cut.end()
-    if (piece := _piece(text[begin:])) is not None:
+    if (piece := _piece(text, begin, len(text))) is not None:
         yield piece
 
 
-def _piece(text: str) -> _TextPiece | None:
+def _piece(whole: str, start: int, end: int) -> TextPiece | None:
+    text = whole[start:end]
     found = _NUMBERED.match(text)
     number = ""
     if found is not None:
         number = found["number"]
         text = text[found.end("number") :]
     key = text.strip().strip(_AROUND)
-    return _TextPiece(key, number) if key or number else None
+    return TextPiece(key, number, start) if key or number else None

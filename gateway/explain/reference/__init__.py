@@ -7,15 +7,18 @@ belong to one application, ``reference_index`` when two belong to one conversati
 
 from gateway.explain.reference.families import Families
 from gateway.explain.reference.frame import Frames
+from gateway.explain.reference.known import NOTHING_KNOWN, Known
 from gateway.explain.reference.overlap import common_tokens, tokens_behind
 from gateway.explain.reference.reference_index import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.references import References
 
 __all__ = [
+    "NOTHING_KNOWN",
     "ChosenBy",
     "Families",
     "Frames",
     "KeptRequest",
+    "Known",
     "ReferenceMatch",
     "References",
     "common_tokens",

@@ -6,7 +6,7 @@ turn, and occur anywhere. Digests are valid within one process only. ``Groups`` 
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice
 from sys import getsizeof
 from typing import Generic, Literal, TypeVar
@@ -106,6 +106,10 @@ class Thread:
                 break
             count += 1
         return count
+
+    def continues(self, digests: tuple[int, ...]) -> bool:
+        """Whether these are the messages of an earlier turn: all of them stand in front of others here."""
+        return 0 < len(digests) < len(self.digests) and self.digests[: len(digests)] == digests
 
     def keys(self, kept: "KeptRequest", continues: bool) -> Iterator[int]:
         """Index keys of a request. ``continues``: an earlier turn of its conversation is kept."""
@@ -256,8 +260,16 @@ class Groups:
         whole = len(features) + len(held)
         return bool(whole) and are_similar(shared, 2 * shared / whole, is_opening)
 
-    def most_similar(self, features: Sequence[int], *, is_opening: bool) -> int | None:
-        """The group whose frame is most similar to the given one, the latest on a tie; None if none is similar."""
+    def most_similar(
+        self, features: Sequence[int], *, is_opening: bool, accepts: Callable[[int], bool] = lambda _: True
+    ) -> int | None:
+        """The group whose frame is most similar to the given one, the latest on a tie; None if none is similar.
+
+        Args:
+            features: ``feature_keys`` of the given frame.
+            is_opening: As in ``Frame``.
+            accepts: Whether a group may be chosen.
+        """
         latest = self._by_feature.latest
         shared = Counter(chain.from_iterable(latest(feature, _GROUPS_PER_FEATURE) for feature in features))
         best, best_share = None, 0.0
@@ -266,7 +278,7 @@ class Groups:
             if not are_similar(count, 2 * count / len(features), is_opening):
                 continue
             share = 2 * count / (len(features) + len(self._features[group]))
-            if share > best_share and are_similar(count, share, is_opening):
+            if share > best_share and are_similar(count, share, is_opening) and accepts(group):
                 best, best_share = group, share
         return best
 

@@ -1,20 +1,34 @@
 """Keeps earlier requests, and chooses the one that a request is compared with.
 
 The choice is the first of: the last request of the same session; an earlier turn of the same conversation; the last
-request with the same skeleton (the frame with numbers, dates and ids masked); the one with the most similar frame.
+request with the same skeleton (the frame with numbers, dates and ids masked); the one with the most similar frame. If
+more of the prompt was computed before than stands in that one, it is replaced by the request that shares most.
+
+A request is compared with those of its own model. Only a conversation that moved from another model is compared with
+the turn that it continues there.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
 from gateway.explain.bodies import TextMemo
-from gateway.explain.prompt_text import PROMPT_ROLE, PromptText
-from gateway.explain.reference.frame import Frame, Frames
+from gateway.explain.prompt_text import PROMPT_ROLE
+from gateway.explain.reference.frame import Frames
+from gateway.explain.reference.known import NOTHING_KNOWN, Known
 from gateway.explain.reference.overlap import common_tokens
+from gateway.explain.reference.prompt_reading import (
+    KeptEntry,
+    PromptReading,
+    beginning_keys,
+    line,
+    narrower,
+    own_bytes,
+    same_key,
+    session_key,
+)
 from gateway.explain.reference.reference_index import (
     POSTING_BYTES,
     ChosenBy,
@@ -23,8 +37,6 @@ from gateway.explain.reference.reference_index import (
     Postings,
     ReferenceMatch,
     SharedTexts,
-    Thread,
-    feature_keys,
 )
 
 _SESSION_REQUESTS = 8
@@ -43,53 +55,10 @@ _CONTINUED_CHARACTERS = 64
 _LARGEST_PART = 8
 _MEMO_PART = 16
 _READINGS_PART = 32
-_REQUEST_BYTES = 900
 _NUMBER_BYTES = 40
 
-
-@dataclass(slots=True)
-class _KeptEntry:
-    """A kept request with its index keys.
-
-    Attributes:
-        kept: The request.
-        group: Number of its group; None if it has no skeleton.
-        keys: Its keys in the index.
-        digests: Digests of its messages, as in ``Thread``.
-        before: Number of the previous turn of its conversation; None if unknown.
-        size: Bytes of its own data.
-    """
-
-    kept: KeptRequest
-    group: int | None
-    keys: tuple[int, ...]
-    digests: tuple[int, ...]
-    before: int | None
-    size: int
-
-
-class _PromptReading:
-    """The parts of a request by which others are found.
-
-    Attributes:
-        text: Its prompt.
-        tenant: Its tenant.
-        frame: Its frame.
-        thread: Its messages.
-        group: Number of its group; None if it has no skeleton.
-    """
-
-    def __init__(self, text: PromptText, tenant: str, frame: Frame) -> None:
-        self.text = text
-        self.tenant = tenant
-        self.frame = frame
-        self.thread = Thread(tenant, text, frame.skeleton)
-        self.group = None if frame.skeleton is None else hash((tenant, "group", frame.skeleton))
-
-    @cached_property
-    def features(self) -> Sequence[int]:
-        """``feature_keys`` of the frame."""
-        return feature_keys(self.tenant, self.frame)
+_Models = Literal["own", "other", "any"]
+"""Which requests are candidates: those of the request's model, of other models, or all."""
 
 
 class References:
@@ -109,14 +78,15 @@ class References:
         memo_bytes = max_bytes // _MEMO_PART
         self._budget_bytes = max_bytes - memo_bytes
         self._frames = frames or Frames(memo_bytes)
-        self._entries: OrderedDict[int, _KeptEntry] = OrderedDict()
+        self._entries: OrderedDict[int, KeptEntry] = OrderedDict()
         self._entries_bytes = 0
         self._next = 0
+        self._models: Counter[str] = Counter()
         self._postings = Postings()
         self._groups = Groups()
         self._texts = SharedTexts()
-        self._last_read: _PromptReading | None = None
-        self._readings: TextMemo[_PromptReading] = TextMemo(max_bytes // _READINGS_PART)
+        self._last_read: PromptReading | None = None
+        self._readings: TextMemo[PromptReading] = TextMemo(max_bytes // _READINGS_PART)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -126,13 +96,21 @@ class References:
         """Approximate memory of the requests, without the cache of masked lines, which takes up to a sixteenth more."""
         return self._entries_bytes + self._texts.held_bytes + self._groups.held_bytes
 
-    def find(self, kept: KeptRequest, now: float) -> ReferenceMatch | None:
-        """The earlier request to compare with; None if there is no similar one. ``now`` is Unix seconds."""
+    def find(self, kept: KeptRequest, now: float, known: Known = NOTHING_KNOWN) -> ReferenceMatch | None:
+        """The earlier request to compare with; None if there is no similar one.
+
+        Args:
+            kept: The request.
+            now: Unix seconds.
+            known: How much of its prompt was computed before.
+        """
         self.expire(now)
         reading = self._read(kept)
         number, chosen_by = self._choose(kept, reading)
         if number is None:
             return None
+        if known.exceeds(self._entries[number].kept, kept):
+            number, chosen_by = self._sharing_most(kept, reading, number, chosen_by)
         return ReferenceMatch(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
 
     def keep(self, kept: KeptRequest, now: float) -> None:
@@ -143,20 +121,21 @@ class References:
         self.expire(now)
         reading = self._read(kept)
         self._last_read = None
-        own_bytes = _own_bytes(kept)
+        bytes_of_request = own_bytes(kept)
         text, bytes_of_text = self._texts.share(kept.text)
-        if own_bytes + bytes_of_text > self._max_bytes // _LARGEST_PART:
+        if bytes_of_request + bytes_of_text > self._max_bytes // _LARGEST_PART:
             self._texts.release(text)
             return
         before = self._continued(kept, reading)
         keys = tuple(dict.fromkeys(self._keys(kept, reading, continues=before is not None)))
-        size = own_bytes + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
+        size = bytes_of_request + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
         if before is not None:
             self._drop_earlier_turn(before, kept)
         number, self._next = self._next, self._next + 1
         shared = msgspec.structs.replace(kept, text=text)
-        self._entries[number] = _KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
+        self._entries[number] = KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
         self._entries_bytes += size
+        self._models[kept.model] += 1
         for key in keys:
             self._postings.add(key, number)
         if reading.group is not None and reading.group not in self._groups:
@@ -164,26 +143,53 @@ class References:
         while self.held_bytes > self._budget_bytes:
             self._drop(next(iter(self._entries)))
 
-    def _choose(self, kept: KeptRequest, reading: _PromptReading) -> tuple[int | None, ChosenBy]:
+    def _choose(self, kept: KeptRequest, reading: PromptReading) -> tuple[int | None, ChosenBy]:
         same_skeleton = self._of_group(kept, reading.group)
         number = self._of_session(kept, reading, instead=same_skeleton)
         if number is not None:
             return number, "session"
         number = self._of_conversation(kept, reading)
+        if self._has_other_models(kept):
+            number = self._longer(number, self._continued(kept, reading, "other"))
         if number is not None:
             return number, "conversation"
         if same_skeleton is not None:
             return same_skeleton, "skeleton"
         return self._similar(kept, reading), "similar"
 
-    def _of_session(self, kept: KeptRequest, reading: _PromptReading, instead: int | None) -> int | None:
+    def _has_other_models(self, kept: KeptRequest) -> bool:
+        return len(self._models) > (kept.model in self._models)
+
+    def _longer(self, number: int | None, moved: int | None) -> int | None:
+        """Of the turns on the request's model and on another the one with more messages, the own model's on a tie."""
+        if number is None or moved is None:
+            return moved if number is None else number
+        return moved if len(self._entries[moved].digests) > len(self._entries[number].digests) else number
+
+    def _sharing_most(
+        self, kept: KeptRequest, reading: PromptReading, number: int, chosen_by: ChosenBy
+    ) -> tuple[int, ChosenBy]:
+        """The candidate with the longest common prefix, if it is longer than that of ``number``."""
+        numbers = [number, *self._latest(same_key(kept), kept, 1)]
+        if reading.group is not None:
+            for key in narrower(reading.group, kept):
+                numbers += self._latest(key, kept, _CANDIDATES)
+        best = max(dict.fromkeys(numbers), key=lambda each: common_tokens(self._entries[each].kept.ids, kept.ids))
+        if best == number:
+            return number, chosen_by
+        are_turns = reading.thread.common_messages(self._entries[best].digests) >= len(self._entries[number].digests)
+        return best, chosen_by if are_turns else "skeleton"
+
+    def _of_session(self, kept: KeptRequest, reading: PromptReading, instead: int | None) -> int | None:
         """Of the last requests of the session, the one with the longest common prefix, the latest on a tie.
 
         None if all belong to other applications (agents call each other) and ``instead`` does not.
         """
         if not kept.session:
             return None
-        numbers = self._latest(_session_key(kept), kept, _SESSION_REQUESTS)
+        numbers = self._latest(session_key(kept), kept, _SESSION_REQUESTS, "any")
+        if self._has_other_models(kept):
+            numbers = self._without_other_tasks(numbers, kept, reading)
         if instead is not None and not any(self._is_related(number, reading) for number in numbers):
             return None
         equal = {number: common_tokens(self._entries[number].kept.ids, kept.ids) for number in numbers}
@@ -193,16 +199,35 @@ class References:
             key=lambda number: (
                 self._has_similar_frame(self._entries[number].group, reading),
                 reading.thread.common_messages(self._entries[number].digests),
+                self._entries[number].kept.model == kept.model,
                 number,
             ),
             default=None,
         )
 
-    def _is_related(self, number: int, reading: _PromptReading) -> bool:
+    def _without_other_tasks(self, numbers: list[int], kept: KeptRequest, reading: PromptReading) -> list[int]:
+        """A session's requests without those of other models, but for turns that this request continues.
+
+        The same prompt at a second model is that model's first one, unless the session has no request of it: then the
+        conversation moved.
+        """
+        own = [number for number in numbers if self._entries[number].kept.model == kept.model]
+        thread = reading.thread
+        if not own:
+            is_chat = bool(thread.digests)
+            return [
+                number
+                for number in numbers
+                if thread.common_messages(self._entries[number].digests)
+                or not (is_chat or self._entries[number].group != reading.group)
+            ]
+        return [number for number in numbers if number in own or thread.continues(self._entries[number].digests)]
+
+    def _is_related(self, number: int, reading: PromptReading) -> bool:
         entry = self._entries[number]
         return entry.group == reading.group or reading.thread.common_messages(entry.digests) > 0
 
-    def _of_conversation(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
+    def _of_conversation(self, kept: KeptRequest, reading: PromptReading) -> int | None:
         """An earlier turn of the same conversation: continued here, a branch, or trimmed at the front."""
         thread = reading.thread
         if not thread.digests:
@@ -227,58 +252,58 @@ class References:
                     return number
         return None
 
-    def _continued(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
+    def _continued(self, kept: KeptRequest, reading: PromptReading, models: _Models = "any") -> int | None:
         """The earlier turn that this prompt continues."""
         if not self._postings.holds_any(reading.thread.turns()):
             return None
         for length in range(len(reading.thread.digests) - 1, 0, -1):
-            number = self._turn(kept, reading, length)
+            number = self._turn(kept, reading, length, models)
             if number is not None:
                 return number
         return None
 
-    def _turn(self, kept: KeptRequest, reading: _PromptReading, length: int) -> int | None:
+    def _turn(self, kept: KeptRequest, reading: PromptReading, length: int, models: _Models = "own") -> int | None:
         """A request whose prompt, with or without its reply, equals the first ``length`` messages of this one."""
         thread = reading.thread
         answered, whole = thread.answered(length), thread.whole(length)
         if answered not in self._postings and whole not in self._postings:
             return None
         is_distinctive = thread.is_distinctive(0, length)
-        numbers = self._latest(answered, kept, _CANDIDATES)
+        numbers = self._latest(answered, kept, _CANDIDATES, models)
         number = self._preferred(self._of_same_application(numbers, reading, is_distinctive=is_distinctive), kept)
         if number is None:
-            numbers = self._of_same_session(whole, kept, reading, is_distinctive=is_distinctive)
+            numbers = self._of_same_session(whole, kept, reading, models, is_distinctive=is_distinctive)
             number = self._preferred(numbers, kept)
         return number
 
-    def _of_same_application(self, numbers: list[int], reading: _PromptReading, *, is_distinctive: bool) -> list[int]:
+    def _of_same_application(self, numbers: list[int], reading: PromptReading, *, is_distinctive: bool) -> list[int]:
         """Those with a similar frame; others only if the common messages are distinctive: the conversations of two
         applications may both begin with a greeting."""
         alike = [number for number in numbers if self._has_similar_frame(self._entries[number].group, reading)]
         return alike or (numbers if is_distinctive else [])
 
-    def _has_similar_frame(self, group: int | None, reading: _PromptReading) -> bool:
+    def _has_similar_frame(self, group: int | None, reading: PromptReading) -> bool:
         if group is None or group == reading.group:
             return group == reading.group
         return self._groups.is_similar(group, reading.features, is_opening=reading.frame.is_opening)
 
     def _of_same_session(
-        self, key: int, kept: KeptRequest, reading: _PromptReading, *, is_distinctive: bool
+        self, key: int, kept: KeptRequest, reading: PromptReading, models: _Models = "own", *, is_distinctive: bool
     ) -> list[int]:
         """The latest requests of a key, without those of other sessions or applications."""
-        latest = self._latest(key, kept, _CANDIDATES)
+        latest = self._latest(key, kept, _CANDIDATES, models)
         numbers = self._of_same_application(latest, reading, is_distinctive=is_distinctive)
         if not numbers or not kept.session:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
 
-    def _continued_prompt(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
+    def _continued_prompt(self, kept: KeptRequest, reading: PromptReading) -> int | None:
         """For completions: the request whose prompt is the longest prefix of this one's."""
         if not kept.text.messages or kept.text.messages[0].role != PROMPT_ROLE:
             return None
         prompt = kept.text.messages[0].text
         best, best_length = None, _CONTINUED_CHARACTERS - 1
-        beginnings = _beginning_keys(kept.tenant, reading.frame)
+        beginnings = beginning_keys(kept.tenant, reading.frame)
         for number in (number for key in beginnings for number in self._latest(key, kept, _PROMPTS)):
             earlier = self._entries[number].kept.text.messages[0].text
             if best_length < len(earlier) < len(prompt) and prompt.startswith(earlier):
@@ -286,67 +311,69 @@ class References:
         return best
 
     def _of_group(self, kept: KeptRequest, group: int | None) -> int | None:
-        """The last request of a group: of the same model and source, else of the same model, else any."""
+        """The last request of a group and of the same model: of the same source, else of any."""
         if group is None:
             return None
-        for key in (*_narrower(group, kept), group):
+        for key in narrower(group, kept):
             number = self._preferred(self._latest(key, kept, _CANDIDATES), kept)
             if number is not None:
                 return number
         return None
 
-    def _similar(self, kept: KeptRequest, reading: _PromptReading) -> int | None:
-        group = self._groups.most_similar(reading.features, is_opening=reading.frame.is_opening)
+    def _similar(self, kept: KeptRequest, reading: PromptReading) -> int | None:
+        group = self._groups.most_similar(
+            reading.features,
+            is_opening=reading.frame.is_opening,
+            accepts=lambda each: narrower(each, kept)[1] in self._postings,
+        )
         if group is not None:
             return self._of_group(kept, group)
-        for key in _beginning_keys(kept.tenant, reading.frame):
+        for key in beginning_keys(kept.tenant, reading.frame):
             number = self._preferred(self._latest(key, kept, _CANDIDATES), kept)
             if number is not None:
                 return number
         return None
 
-    def _latest(self, key: int, kept: KeptRequest, count: int) -> list[int]:
+    def _latest(self, key: int, kept: KeptRequest, count: int, models: _Models = "own") -> list[int]:
         """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide."""
-        numbers = self._postings.latest(key, count)
-        return [number for number in numbers if self._entries[number].kept.tenant == kept.tenant]
+        found = [(number, self._entries[number].kept) for number in self._postings.latest(key, count)]
+        return [
+            number
+            for number, each in found
+            if each.tenant == kept.tenant and (models == "any" or (each.model == kept.model) is (models == "own"))
+        ]
 
     def _preferred(self, numbers: list[int], kept: KeptRequest) -> int | None:
-        """The best candidate: same model first, then same source, then the latest."""
-        if len(numbers) < 2:
-            return numbers[0] if numbers else None
+        """The best candidate: of the same source first, then the latest."""
+        return max(numbers, key=lambda number: (self._entries[number].kept.source == kept.source, number), default=None)
 
-        def rank(number: int) -> tuple[bool, bool, int]:
-            other = self._entries[number].kept
-            return other.model == kept.model, other.source == kept.source, number
-
-        return max(numbers, key=rank)
-
-    def _read(self, kept: KeptRequest) -> _PromptReading:
+    def _read(self, kept: KeptRequest) -> PromptReading:
         last = self._last_read
         # ``find`` and then ``keep`` read the same request.
         if last is not None and last.text is kept.text and last.tenant == kept.tenant:
             return last
         reading = self._readings.get(kept.text)
         if reading is None or reading.tenant != kept.tenant:
-            reading = _PromptReading(kept.text, kept.tenant, self._frames.of(kept.text))
+            reading = PromptReading(kept.text, kept.tenant, self._frames.of(kept.text))
             self._readings.put(kept.text, reading)
         self._last_read = reading
         return reading
 
-    def _keys(self, kept: KeptRequest, reading: _PromptReading, *, continues: bool) -> Iterable[int]:
+    def _keys(self, kept: KeptRequest, reading: PromptReading, *, continues: bool) -> Iterable[int]:
         if kept.session:
-            yield _session_key(kept)
+            yield session_key(kept)
+        yield same_key(kept)
         yield from reading.thread.keys(kept, continues)
         if reading.group is not None:
-            yield from (*_narrower(reading.group, kept), reading.group)
-        yield from _beginning_keys(kept.tenant, reading.frame)
+            yield from (*narrower(reading.group, kept), reading.group)
+        yield from beginning_keys(kept.tenant, reading.frame)
 
     def _drop_earlier_turn(self, number: int, kept: KeptRequest) -> None:
         last = self._entries[number]
         before = self._entries.get(last.before) if last.before is not None else None
         if before is None or last.before is None:
             return
-        if _line(before.kept) == _line(last.kept) == _line(kept):
+        if line(before.kept) == line(last.kept) == line(kept):
             self._drop(last.before)
 
     def expire(self, now: float) -> None:
@@ -364,33 +391,11 @@ class References:
     def _drop(self, number: int) -> None:
         entry = self._entries.pop(number)
         self._entries_bytes -= entry.size
+        self._models[entry.kept.model] -= 1
+        if not self._models[entry.kept.model]:
+            del self._models[entry.kept.model]
         self._texts.release(entry.kept.text)
         for key in entry.keys:
             self._postings.discard(key, number)
         if entry.group is not None and entry.group not in self._postings:
             self._groups.remove(entry.group)
-
-
-def _line(kept: KeptRequest) -> tuple[str, str, str]:
-    """What the turns of a conversation share, unless it changed; a turn before a change is kept."""
-    return kept.session, kept.model, kept.source
-
-
-def _session_key(kept: KeptRequest) -> int:
-    return hash((kept.tenant, "session", kept.session))
-
-
-def _narrower(group: int, kept: KeptRequest) -> tuple[int, int]:
-    return hash((group, kept.model, kept.source)), hash((group, kept.model))
-
-
-def _beginning_keys(tenant: str, frame: Frame) -> Iterable[int]:
-    return (hash((tenant, "beginning", each)) for each in frame.beginnings)
-
-
-def _own_bytes(kept: KeptRequest) -> int:
-    """Memory of a request besides its messages and tools."""
-    replies = sum(2 * len(reply.text or "") + len(reply.ids or b"") + 200 for reply in kept.replies)
-    arguments = sum(len(name) + 2 * len(value) + 100 for name, value in kept.text.arguments.items())
-    parts = len(kept.text.messages) + len(kept.text.tools)
-    return _REQUEST_BYTES + len(kept.session) + len(kept.ids) + replies + arguments + 8 * parts

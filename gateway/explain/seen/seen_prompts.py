@@ -1,9 +1,11 @@
 """Remembers computed prompts, in the same prefix space and in any, for this gateway and for others.
 
 Every prompt is hashed again from a root common to all spaces. Each block is stored under its hash combined with a key
-of its space (without the epoch), with a key of its owner, and under the plain hash. The first entry answers whether the
-block was computed in this space, in which epoch and by which replica; the others, in which other space, preferring the
-owner's own. So another gateway needs only the hashes to store the same entries.
+of its space (without the epoch), with a key of its owner, and with a key of its model. The first entry answers whether
+the block was computed in this space, in which epoch and by which replica; the others, in which other space of the same
+model, preferring the owner's own. So another gateway needs only the hashes to store the same entries.
+
+What another model computed counts as never computed: a model's first request is no loss.
 
 ``LossCauses`` records what happened to replicas and to epochs of prefix spaces.
 """
@@ -70,7 +72,7 @@ class LossCauses:
             return Reason.TEMPLATE_CHANGED
         if cause is ResetCause.PROMPT_VERSION:
             return Reason.PROMPT_VERSION_CHANGED
-        return Reason.MODEL_CHANGED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
+        return Reason.MODEL_UPDATED if cause is ResetCause.MODEL_UPDATE else Reason.RESET
 
 
 _PLACES_KEPT = 50_000
@@ -122,7 +124,7 @@ class _SpaceKeys(NamedTuple):
 
     Attributes:
         here: Of the space.
-        common: Of the owner's spaces, if the space has an owner, and of all spaces.
+        common: Of the owner's spaces of the model, if the space has an owner, and of all spaces of the model.
     """
 
     here: np.uint64
@@ -268,10 +270,10 @@ class SeenPrompts:
     def _keys(self, where: SpaceKey) -> _SpaceKeys:
         keys = self._space_keys.get(where)
         if keys is None:
-            common = np.uint64(0)
-            root = self._hashes.root
-            owner = np.uint64(root(ModelId(""), where.owner, ""))
-            here = np.uint64(root(ModelId(where.model), where.adapter, space_name(where)))
+            root, model = self._hashes.root, ModelId(where.model)
+            common = np.uint64(root(model, "", ""))
+            owner = np.uint64(root(model, where.owner, ""))
+            here = np.uint64(root(model, where.adapter, space_name(where)))
             keys = _SpaceKeys(here, (owner, common) if where.owner else (common,))
             self._space_keys.put(where, keys)
         return keys
@@ -307,15 +309,16 @@ def _behind(found: list[BlockRun], known: int) -> Iterator[BlockRun]:
 
 def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:
     """The difference of two spaces that changes tokens or KV cache contents; None for none."""
-    if then.tokenizer != now.tokenizer:
-        return Reason.TOKENIZER_CHANGED
     if then.adapter != now.adapter:
         return Reason.ADAPTER_CHANGED
     if then.model != now.model:
+        # Another model has another tokenizer, template and context limit: these follow from the choice.
         return Reason.MODEL_CHANGED
+    if then.tokenizer != now.tokenizer:
+        return Reason.TOKENIZER_CHANGED
     if then.template != now.template:
         return Reason.TEMPLATE_CHANGED
-    return Reason.MODEL_CHANGED if then.context_limit != now.context_limit else None
+    return Reason.MODEL_UPDATED if then.context_limit != now.context_limit else None
 
 
 def of_other_version(then: SpaceKey, now: SpaceKey) -> bool:

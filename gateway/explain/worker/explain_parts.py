@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import orjson
 
+from gateway.canon.document_places import DocumentPlace
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, CacheHistory, Explanation, RequestRecord
 from gateway.explain.bodies import Bodies
@@ -166,6 +167,7 @@ class ExplainParts:
     def _observe_by(self, options: WorkerOptions) -> None:
         """Apply other rules. Invalid rules only turn off their observation; explanations continue."""
         try:
+            self._explainer.declare_documents(() if options.canon is None else _document_places(options.canon))
             self._whatif = None if options.canon is None else self._observer(options, options.canon)
         except Exception as error:  # noqa: BLE001 - explanations continue without rules
             self._whatif = None
@@ -187,6 +189,15 @@ class ExplainParts:
             ttl_seconds=options.reference_ttl_seconds,
             bodies=self._bodies,
         )
+
+
+def _document_places(canon: CanonOptions) -> Sequence[DocumentPlace]:
+    """How the operator declares documents."""
+    # Imported lazily, because loading takes a moment.
+    from gateway.config.canon_settings import CanonSettings
+
+    declared = CanonSettings.model_validate_json(canon.settings).document_order.documents
+    return [DocumentPlace(each) for each in declared]
 
 
 def _bounds(options: WorkerOptions) -> tuple[float, ...]:

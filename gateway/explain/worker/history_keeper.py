@@ -18,7 +18,7 @@ import structlog
 
 from gateway.core.errors import GatewayError
 from gateway.core.ports import SharedRecords
-from gateway.stats.history import HistoryInvalid, sender_of
+from gateway.stats.history import HistoryInvalid, check_history, sender_of
 from gateway.tasks import TaskGroupOwner
 
 SAVE_SECONDS = 60.0
@@ -97,7 +97,7 @@ class FileHistory:
         except FileNotFoundError:
             return ()
         try:
-            sender_of(data)
+            check_history(data)
         except HistoryInvalid as invalid:
             kept = self._path.with_name(f"{self._path.name}.unreadable")
             self._path.replace(kept)

@@ -171,7 +171,7 @@ def _without_text(record: RequestRecord) -> RequestRecord:
 
 def _without_observation(canonical: Canonicalized) -> Canonicalized:
     """Canonicalization data without what observing rules needs."""
-    return Canonicalized(context_lost=canonical.context_lost)
+    return Canonicalized(context_lost=canonical.context_lost, blocks=canonical.blocks)
 
 
 def sent_message(work: Work) -> SentMessage:

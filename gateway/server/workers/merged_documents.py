@@ -38,8 +38,27 @@ def spaces(answers: Sequence[Document], limit: int) -> dict[str, Any]:
 
 
 def warm(answers: Sequence[Document]) -> dict[str, Any]:
-    """``GET /admin/api/warm``: the jobs of all; what is declared is the same everywhere."""
-    return dict(answers[0]) | {"jobs": [job for answer in answers for job in answer["jobs"]]}
+    """``GET /admin/api/warm``: the jobs of all, and the sums of budgets and totals; what is declared is the same."""
+    causes: dict[str, list[Document]] = {}
+    for answer in answers:
+        for row in answer["totals"]:
+            causes.setdefault(row["cause"], []).append(row)
+    return dict(answers[0]) | {
+        "jobs": [job for answer in answers for job in answer["jobs"]],
+        "again": _summed([answer["again"] for answer in answers]),
+        "totals": [_summed(rows) for rows in causes.values()],
+    }
+
+
+def _summed(rows: Sequence[Document]) -> dict[str, Any]:
+    """Numbers are added up, also in mappings; everything else is that of the first row."""
+    summed = dict(rows[0])
+    for name, value in rows[0].items():
+        if isinstance(value, Mapping):
+            summed[name] = _summed([row[name] for row in rows])
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            summed[name] = round(sum(row[name] for row in rows), 4)
+    return summed
 
 
 def reset(answers: Sequence[Document]) -> dict[str, Any]:

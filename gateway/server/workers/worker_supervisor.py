@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from gateway.component_options import configure_explain, explain_front
+from gateway.component_options import configure_explain, explain_front, space_rules
 from gateway.config.settings import Settings
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import ConfigInvalid, GatewayError
@@ -96,7 +96,7 @@ class _Supervisor:
 
     def _warn(self) -> None:
         """Log which limits and files several workers do not share."""
-        if self._settings.isolation != "none" and self._settings.state is None:
+        if space_rules(self._settings).numbered and self._settings.state is None:
             _log.warning(
                 "spaces_not_shared",
                 instead="each worker has prefix spaces of its own: what one has filled the others cannot use",

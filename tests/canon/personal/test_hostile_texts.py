@@ -59,8 +59,20 @@ def test_a_mebibyte_of_one_character(unit):
                 "1\u00a0",
                 "order #",
             ),
+            *(
+                ": ",
+                "name: ",
+                "name: A ",
+                "name: A, ",
+                "address: 1a ",
+                "order #1 ",
+                "order: ab-123 ",
+                "no no no 12345 ",
+                "iin 540513081385 ",
+                "ABCD123456",
+            ),
         ],
-        {"a@", "@a.", "1 ", "tel ", "DE89 ", "a" * 70 + "@"},
+        {": ", "name: A, ", "order: ab-123 ", "a@", "@a.", "1 ", "tel ", "DE89 ", "a" * 70 + "@"},
     ),
 )
 def test_a_quarter_of_a_mebibyte_of_beginnings(unit):

@@ -6,9 +6,9 @@ import pytest
 
 from gateway.canon.pii.kinds.text_view import TextView, digit_count
 from gateway.canon.pii.scanner import Hit, Patterns
-from gateway.config.personal_data_settings import BUILT_IN_KINDS
+from gateway.config.personal_data_settings import DEFAULT_KINDS
 
-ALL = Patterns(BUILT_IN_KINDS)
+ALL = Patterns(DEFAULT_KINDS)
 
 TAKEN = {
     "email": """
@@ -292,6 +292,10 @@ def test_is_left_alone(text, before, behind):
         ("PESEL ", "44051401359", "national_id"),
         ("ИНН ", "500100732259", "national_id"),
         ("CPR ", "131052-1234", "national_id"),
+        ("ИИН ", "540513081385", "national_id"),
+        ("ЖСН: ", "540513081385", "national_id"),
+        ("iin=", "540513081385", "national_id"),
+        ("ИИН клиента по договору: ", "540513081385", "national_id"),
     ],
 )
 def test_a_word_before_makes_a_number_personal(before, text, kind):
@@ -341,13 +345,13 @@ def test_several_in_one_line():
         assert [hit.kind for hit in ALL.find(text)] == kinds
 
 
-@pytest.mark.parametrize("kind", sorted(BUILT_IN_KINDS))
+@pytest.mark.parametrize("kind", sorted(DEFAULT_KINDS))
 def test_only_the_kinds_asked_for(kind):
     everything = "\n".join(text for _, text in CASES)
     only = {hit.kind for hit in Patterns({kind}).find(everything)}
-    without = {hit.kind for hit in Patterns(BUILT_IN_KINDS - {kind}).find(everything)}
+    without = {hit.kind for hit in Patterns(set(DEFAULT_KINDS) - {kind}).find(everything)}
     assert only == {kind}
-    assert without == BUILT_IN_KINDS - {kind}
+    assert without == set(DEFAULT_KINDS) - {kind}
 
 
 def test_what_overlaps_is_one_finding_of_the_more_specific_kind():

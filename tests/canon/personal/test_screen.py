@@ -342,9 +342,9 @@ async def test_nothing_the_screen_holds_shows_a_text():
         await screen.inspect(original)
         screen.answered(original, "s")
         await idle(screen, observer, 1)
-        from gateway.canon.pii.scanner import leading
+        from gateway.canon.pii.passages import searched
 
-        assert SECRET not in repr(screen.reports("s")) + repr(observer.seen) + repr(leading(original))
+        assert SECRET not in repr(screen.reports("s")) + repr(observer.seen) + repr(searched(original))
 
 
 async def test_nothing_is_logged_of_what_is_found(caplog):

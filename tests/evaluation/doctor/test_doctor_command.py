@@ -171,7 +171,7 @@ async def test_each_finding_is_logged_once_and_a_late_replica_is_looked_at_again
     late = await start_engine(prefix_caching=False, engine_version="0.31.0")
     wrong = await start_engine(prefix_caching=False)
     await late.kill()
-    settings = settings_for(late, wrong, spaces={"idle_ttl_seconds": 60})
+    settings = settings_for(late, wrong, spaces={"idle_ttl_seconds": 60, "max_age_seconds": 60})
     with structlog.testing.capture_logs() as logs:
         examining = asyncio.create_task(examine_at_start(settings, {}, [0.1, 0.5, 60.0]))
         while not any(entry["event"] == "doctor_examined" for entry in logs):

@@ -71,6 +71,8 @@ async def test_salts_that_the_engine_ignores(start_engine):
     assert (isolated.name, isolated.severity) == ("salt-ignored", Severity.ERROR)
     assert "reuses" in isolated.said
     assert "spaces.isolation: none" in isolated.fix
+    expiring = only(await examined(settings_for(engine, spaces={"idle_ttl_seconds": 60})))
+    assert (expiring.name, expiring.severity) == ("salt-ignored", Severity.ERROR)
     open_to_all = only(await examined(settings_for(engine)))
     assert (open_to_all.name, open_to_all.severity) == ("salt-ignored", Severity.WARNING)
 
@@ -180,7 +182,7 @@ async def test_a_prompt_that_is_computed_twice_although_caching_is_on():
     settings = settings_for("http://h")
     replica = ExaminedReplica(settings.models[0], "models[0]", "models[0].replicas[0]", settings.models[0].replicas[0])
     probe = EngineProbe(replica, facts=EngineFacts(EngineKind.VLLM, block_size=16, prefix_caching=True))
-    outcome = await generation_outcome(NeverCached(), probe, None, isolated=True, timeout_seconds=1.0)
+    outcome = await generation_outcome(NeverCached(), probe, None, salted=True, timeout_seconds=1.0)
     assert [each.name for each in outcome.findings] == ["prefix-not-reused"]
     assert outcome.unchecked == ""
 
@@ -227,5 +229,5 @@ async def test_an_sglang_that_reports_and_never_reuses():
     replica = ExaminedReplica(settings.models[0], "models[0]", "models[0].replicas[0]", settings.models[0].replicas[0])
     facts = EngineFacts(EngineKind.SGLANG, block_size=16, prefix_caching=True)
     probe = EngineProbe(replica, facts=facts, server=ServerFacts(prefix_caching=True, usage_details=True))
-    outcome = await generation_outcome(NeverCached(), probe, None, isolated=True, timeout_seconds=1.0)
+    outcome = await generation_outcome(NeverCached(), probe, None, salted=True, timeout_seconds=1.0)
     assert [each.name for each in outcome.findings] == ["prefix-not-reused"]

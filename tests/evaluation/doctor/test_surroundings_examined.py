@@ -145,7 +145,11 @@ def tenants(*changes):
 @pytest.mark.parametrize(
     ("sections", "where", "said"),
     [
-        ({"spaces": {"idle_ttl_seconds": 60}}, "spaces.idle_ttl_seconds", "without isolation"),
+        (
+            {"spaces": {"idle_ttl_seconds": 60, "max_age_seconds": 50}},
+            "spaces.idle_ttl_seconds",
+            "not below max_age_seconds (50)",
+        ),
         (
             {"spaces": {**ISOLATED, "idle_ttl_seconds": 7200, "max_age_seconds": 3600}},
             "spaces.idle_ttl_seconds",
@@ -178,6 +182,8 @@ def test_lifetimes_that_have_an_effect():
         "tenants": tenants({"max_age_seconds": 600, "idle_ttl_seconds": 30}),
     }
     assert list(lifetime_findings(settings_for("http://h", **right))) == []
+    for shared in ({"idle_ttl_seconds": 100_000}, {"max_age_seconds": 60}):
+        assert list(lifetime_findings(settings_for("http://h", spaces=shared))) == []
     assert list(lifetime_findings(settings_for("http://h"))) == []
 
 

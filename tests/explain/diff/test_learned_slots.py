@@ -32,6 +32,9 @@ def learned(before: str, after: str):
          " ticket (.+?) is open", "ticket"),
         ("Room 12 holds sensor a9f3bc21de", "Room 12 holds sensor 77c0b1f2aa",
          r"^Room \d+ holds sensor (.+)$", "holds-sensor"),
+        ("[k29fq8xz]", "[p81mz3qd]", r"^\[((?:[A-Za-z]+[0-9]|[0-9]+[A-Za-z])[A-Za-z0-9]*)\]", "random"),
+        ("- [k29fq8xz] Be quick.", "- [7bmz3q9d] Be quick.",
+         r"^- \[((?:[A-Za-z]+[0-9]|[0-9]+[A-Za-z])[A-Za-z0-9]*)\]", "random"),
     ],
 )  # fmt: skip
 def test_a_place_is_found_by_what_stands_around_it(before, after, regex, name):
@@ -54,6 +57,37 @@ def test_values_of_others_are_no_part_of_it(before, after):
     slot = learned(AROUND.format(before), AROUND.format(after))
     assert slot is not None
     assert not any(secret in slot.regex + slot.name for secret in ("Anna", "Smith", "4711", "22", "anna"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[k29fq8xz]", "[p81mz3qd]"),
+        ("[4f7qk2]", "[9xw1mz]"),
+        ("(K29FQ8XZ)", "(P81MZ3QD)"),
+    ],
+)
+def test_a_random_mark_at_the_very_beginning_is_an_id_and_gets_a_slot(before, after):
+    one, other = f"{before} You are Eva, who answers briefly.", f"{after} You are Eva, who answers briefly."
+    slot = learned(one, other)
+    assert (slot.reason, slot.name, other[slot.start : slot.end]) == (Reason.DYNAMIC_ID, "random", after[1:-1])
+    setting = SlotSettings(name=slot.name, regex=slot.regex, varies="request")
+    for prompt in ("[note] You are Eva.", "[12] You are Eva.", "(beta) You are Eva."):
+        assert re.search(setting.regex, prompt, re.MULTILINE) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[note]", "[hint]"),
+        ("[12]", "[13]"),
+        ("k29fq8xz", "p81mz3qd"),
+        ("[k29fq8xz] and [aa11bb22]", "[p81mz3qd] and [aa11bb22]"),
+    ],
+)
+def test_what_a_pattern_of_marks_would_not_find_alone_gets_no_slot(before, after):
+    text = "{}\n[aa11bb22]\n" if "and" in before else "{} You are Eva.\n"
+    assert learned(text.format(before), text.format(after)) is None
 
 
 def test_a_line_that_stands_there_twice_is_not_learned():

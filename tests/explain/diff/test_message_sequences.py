@@ -350,27 +350,27 @@ def test_template_arguments():
         return chat(S, U1, chat_template_kwargs=values)
 
     found = difference(kwargs(enable_thinking=True), kwargs(enable_thinking=False))
-    assert code(found) == ("template_changed", "arguments")
+    assert code(found) == ("arguments_changed", "arguments")
     assert found.path == "chat_template_kwargs.enable_thinking"
     assert difference(chat(S, U1), kwargs(enable_thinking=False)).path == "chat_template_kwargs.enable_thinking"
     assert difference(kwargs(a=1, b=2), kwargs(b=2, a=1)) is None
     found = difference(kwargs(date_string="21 Nov 2026"), kwargs(date_string="22 Nov 2026"))
     assert code(found) == ("dynamic_time", "date")
     found = difference(chat(S, U1), chat(S, U1, reasoning_effort="high"))
-    assert (code(found), found.path) == (("template_changed", "arguments"), "reasoning_effort")
+    assert (code(found), found.path) == (("arguments_changed", "arguments"), "reasoning_effort")
     found = difference(chat(S, U1, chat_template="{{ a }}"), chat(S, U1, chat_template="{{ b }}"))
-    assert (code(found), found.path) == (("template_changed", "arguments"), "chat_template")
+    assert (code(found), found.path) == (("arguments_changed", "arguments"), "chat_template")
 
 
 def test_arguments_without_effect_on_what_came_before():
     assert difference(chat(S, U1), chat(S, U1, A1, U2, add_generation_prompt=False)) is None
-    assert code(difference(chat(S, U1), chat(S, U1, add_generation_prompt=False))) == ("template_changed", "arguments")
+    assert code(difference(chat(S, U1), chat(S, U1, add_generation_prompt=False))) == ("arguments_changed", "arguments")
     assert (
         difference(chat(S, U1, tools=[TIME], tool_choice="auto"), chat(S, U1, tools=[TIME], tool_choice="required"))
         is None
     )
     found = difference(chat(S, U1, tools=[TIME]), chat(S, U1, tools=[TIME], tool_choice="none"))
-    assert (code(found), found.path) == (("template_changed", "arguments"), "tool_choice")
+    assert (code(found), found.path) == (("arguments_changed", "arguments"), "tool_choice")
 
 
 def test_other_documents():

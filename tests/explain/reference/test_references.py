@@ -291,7 +291,7 @@ def test_tools_distinguish_applications_but_not_their_order():
     assert found(references, request("three", user("To Bonn"), tools=[book, search])) == ("one", "skeleton", False)
 
 
-def test_same_model_is_preferred_then_the_same_source_then_the_latest():
+def test_same_source_is_preferred_then_the_latest_and_other_models_are_not_compared():
     def asked(request_id, question, **fields):
         return request(request_id, system(SUPPORT), user(question), **fields)
 
@@ -300,13 +300,11 @@ def test_same_model_is_preferred_then_the_same_source_then_the_latest():
         asked("same both", "two", model="m", source="web"),
         asked("same model", "three", model="m", source="mobile"),
         asked("same source", "four", model="n", source="web"),
-        asked("neither", "five", model="n", source="mobile"),
     ]
     asking = asked("now", "six", model="m", source="web")
     assert found(kept(*requests), asking)[0] == "same both"
     assert found(kept(*requests[2:]), asking)[0] == "same model"
-    assert found(kept(*requests[3:]), asking)[0] == "same source"
-    assert found(kept(*requests[4:]), asking)[0] == "neither"
+    assert found(kept(*requests[3:]), asking) is None
 
 
 def test_request_of_the_same_source_is_preferred_to_many_later_ones():

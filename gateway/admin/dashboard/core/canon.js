@@ -20,6 +20,10 @@ const WORDS = {
     does: "What your own patterns (canon.patterns) find is replaced or taken out.",
     mind: "The model does not receive what is taken out.",
   },
+  "document-order": {
+    does: "Documents that you declare (canon.document_order) are sorted by their content or id.",
+    mind: "The model reads the same documents in another order; declare only documents whose order means nothing.",
+  },
   "role-order": {
     does: "System and developer messages move to the front.",
     mind: "The model reads the same messages in another order.",

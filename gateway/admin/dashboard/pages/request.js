@@ -52,7 +52,7 @@ function Ending({ request }) {
 
 function Known({ request }) {
   const { reasons, rungs } = useCatalog();
-  const { prompt_tokens: prompt, hits, timings, value, "told": words, missed } = request;
+  const { prompt_tokens: prompt, hits, timings, value, "told": words, missed, hint } = request;
   const priced = value.lost.money !== null;
   const currency = useAsked(priced ? "config" : null, {}, 0).value?.explain.currency;
   const worth = (amount) => (currency && amount >= 0.0001 ? `, ${money(amount, currency)}` : "");
@@ -74,7 +74,7 @@ function Known({ request }) {
       <section class="card span-4"><h2>What was asked</h2><${WhatWasAsked} request=${request} /></section>
       <section class="card span-7"><${Ladder} ladder=${request.ladder} rungs=${rungs} /></section>
       <section class="card span-5"><${Timeline} timings=${timings} /></section>
-      <section class="card span-12"><h2>Computed again, and why</h2><${Missed} missed=${missed} promptTokens=${prompt} reasons=${reasons} /></section>
+      <section class="card span-12"><h2>Computed again, and why</h2><${Missed} missed=${missed} hint=${hint} promptTokens=${prompt} reasons=${reasons} /></section>
       <section class="card span-12">
         <h2>The first difference</h2>
         <${Reference} reference=${request.reference} prompt=${prompt} />

@@ -27,6 +27,7 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
       <p><span class="chip" title="Source: the client family">${source}</span> <strong>${finding.sentence}</strong></p>
       ${said && html`<p><b>What happens:</b> ${said}</p>`}
       <p><b>What to do:</b> ${finding.advice}</p>
+      ${finding.hint && html`<p><b>What it brings:</b> ${finding.hint.gain}</p>`}
       <${InTheGateway} finding=${finding} rules=${rules} canonicalization=${summary.canonicalization} />
       <p class="hint">
         Fix: <${Remedy} remedy=${finding.remedy} />. ${counted(finding.requests, "request")} of ${tenant} to
@@ -43,6 +44,8 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
 
 /** What of it the gateway could fix by itself, or fixes already. */
 function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggestions } }) {
+  // A hint has a remedy of its own, which no rule can apply.
+  if (finding.hint) return null;
   const slot = suggestions.find((each) => ["reason", "model", "tenant", "source"].every((name) => each[name] === finding[name]));
   const byItself = !slot && !NEEDS_SLOT.has(finding.reason);
   const most = byItself && mostOf(rows, rules);

@@ -3,7 +3,8 @@
 The functions take digits only, or the id as written if it has letters. python-stdnum checks what it can. Own code stays
 for Norway, Belgium and Sweden, because stdnum compares their dates with the current date, and nothing here reads a
 clock; for the repeated digits of Germany and the counties of China, where stdnum accepts more or less than is issued;
-and for the United Kingdom and Russia's SNILS, for which it has no module.
+for the United Kingdom, Russia's SNILS and Kazakhstan, for which it has no module; and for South Africa and South Korea,
+whose modules read the clock.
 """
 
 from collections.abc import Sequence
@@ -117,6 +118,26 @@ def russia_insurance(digits: str) -> bool:
 def russia_tax(digits: str) -> bool:
     """INN of a person: two check digits."""
     return int(digits) > 0 and inn.is_valid(digits)
+
+
+def kazakhstan(digits: str) -> bool:
+    """IIN: YYMMDD, a digit for century and sex, a serial, and a check digit with a second row of weights."""
+    if not (1 <= int(digits[2:4]) <= 12 and 1 <= int(digits[4:6]) <= 31 and digits[6] <= "6"):
+        return False
+    remainder = _weighted_sum(digits, range(1, 12)) % 11
+    if remainder == 10:
+        remainder = _weighted_sum(digits, (*range(3, 12), 1, 2)) % 11
+    return remainder == int(digits[11])  # 10 is no digit: such numbers are not issued
+
+
+def south_africa(digits: str) -> bool:
+    """Identity number YYMMDDSSSSCAZ: a date, 0 to 2 for citizenship, and Luhn."""
+    return day_and_month(digits[4:6] + digits[2:4]) and digits[10] <= "2" and luhn.is_valid(digits)
+
+
+def south_korea(digits: str) -> bool:
+    """Resident number YYMMDD-SNNNNNN: a date. Numbers issued since October 2020 have no check digit."""
+    return day_and_month(digits[4:6] + digits[2:4])
 
 
 def china(text: str) -> bool:

@@ -9,13 +9,14 @@ Found are those whose format or check digits make a chance match unlikely:
   Finland: personal identity code; Norway: birth number; Brazil: CPF ``123.456.789-09``; Russia: SNILS; China: resident
   identity number;
 * only behind their name, because other numbers often match: Netherlands: BSN; Poland: PESEL; Russia: INN; Denmark:
-  CPR; Brazil: CPF without dots.
+  CPR; Brazil: CPF without dots; Kazakhstan: IIN; and the ids of ``labelled_id``.
 """
 
 import re
 from collections.abc import Callable, Iterator
 
 from gateway.canon.lexicon import alternatives, by_part
+from gateway.canon.pii.kinds import labelled_id
 from gateway.canon.pii.kinds import national_checks as checks
 from gateway.canon.pii.kinds.text_view import END, START, Span, TextView, digits_of
 
@@ -38,8 +39,9 @@ _NUMBER = re.compile(
     r"|(?P<plain>[0-9]{9}|[0-9]{11,12})"
     rf"){END}"
 )
+_WHOLE_WORDS = frozenset({"ru", "kz"})
 _NAMES = {
-    form: re.compile(rf"(?<![a-zа-я])(?:{alternatives(names)})" + ("(?![a-zа-я])" if form == "ru" else ""))
+    form: re.compile(rf"(?<![a-zа-я])(?:{alternatives(names)})" + (r"(?![^\W\d_])" if form in _WHOLE_WORDS else ""))
     for form, names in by_part("personal_data", "national_id_names").items()
 }
 _WINDOW = 40
@@ -56,7 +58,8 @@ def find(view: TextView) -> Iterator[Span]:
         assert form is not None
         return len(match[0]) if _is_one(form, match, named) else 0
 
-    return view.matches(_NUMBER, length)
+    yield from view.matches(_NUMBER, length)
+    yield from labelled_id.find(view)
 
 
 def _is_one(form: str, match: re.Match[str], named: Callable[[str, re.Match[str]], bool]) -> bool:
@@ -75,7 +78,7 @@ def _is_one(form: str, match: re.Match[str], named: Callable[[str, re.Match[str]
         case "es" | "it" | "fr" | "cn":
             return _BY_TEXT[form](text)
         case "plain":
-            return any(check(digits) and (not name or named(name, match)) for check, name in _PLAIN[len(digits)])
+            return any((not name or named(name, match)) and check(digits) for check, name in _PLAIN[len(digits)])
         case _:
             return _BY_DIGITS[form](digits)
 
@@ -94,5 +97,5 @@ _BY_DIGITS = {
 _PLAIN: dict[int, tuple[tuple[Callable[[str], bool], str], ...]] = {
     9: ((checks.united_states, "us"), (checks.netherlands, "nl")),
     11: ((checks.germany, ""), (checks.norway, ""), (checks.poland, "pl"), (checks.brazil, "br")),
-    12: ((checks.russia_tax, "ru"),),
+    12: ((checks.russia_tax, "ru"), (checks.kazakhstan, "kz")),
 }

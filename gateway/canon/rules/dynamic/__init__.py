@@ -4,6 +4,6 @@ In: leading messages. Out: edits, and context blocks for later turns. Start with
 the values, with ``finding`` (times), ``id_finder`` (ids) and ``quoted_data`` (data that must not change).
 """
 
-from gateway.canon.rules.dynamic.dynamic_suffix import DynamicSuffix
+from gateway.canon.rules.dynamic.dynamic_suffix import DynamicSuffix, appended_blocks
 
-__all__ = ["DynamicSuffix"]
+__all__ = ["DynamicSuffix", "appended_blocks"]

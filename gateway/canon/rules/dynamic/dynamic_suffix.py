@@ -211,6 +211,7 @@ def _any_answered(chat: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> 
 
 
 _GAP = "\n\n"
+_APPENDING = frozenset({"added", "restored"})
 _BLANKS, _INVISIBLE = " \t\r\n", " \t\r\n\u200b\u2060\ufeff"
 
 
@@ -335,6 +336,19 @@ class DynamicSuffix:
             return Edit(self.name, what, path, content, block, 0, why)
         # Trailing whitespace is removed: in front of the block it would end a line, where other rules remove it.
         return Edit(self.name, what, path, content[seen:], _GAP + block, seen, why)
+
+
+def appended_blocks(edits: Iterable[Edit]) -> tuple[tuple[int, int], ...]:
+    """The context blocks that some edits append: index of the message, and characters at the end of its text; sorted.
+
+    A text of several parts counts one character between two of them.
+    """
+    found: list[tuple[int, int]] = []
+    for edit in edits:
+        if edit.rule is RuleName.DYNAMIC_SUFFIX and edit.what in _APPENDING:
+            text = edit.after if isinstance(edit.after, str) else "\n" + edit.after[-1]["text"]
+            found.append((int(edit.path[1]), len(text)))
+    return tuple(sorted(found))
 
 
 def _leading_texts(chat: Sequence[Mapping[str, Any]], leading: int) -> list[Text]:

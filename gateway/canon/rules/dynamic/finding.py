@@ -3,6 +3,7 @@
 A line is searched independently of the others, so that its findings can be cached.
 """
 
+import dataclasses
 import re
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ from gateway.canon.rules.dynamic.label_before import (
     JOINING,
     LAST_WORDS,
     NOW_LABELS,
+    SURE_FIELDS,
     WITHOUT_BLANKS,
     WORDS,
     Label,
@@ -59,6 +61,12 @@ _INDENT = 4
 _LONGEST_ALONE, _WORDS_ALONE = 60, 6
 _REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
 _NOTES = frozenset(entries("sentences", "notes"))
+_AS_OF = re.compile(rf"(?<![^\W_])(?:{alternatives(entries('sentences', 'as_of'))})\s")
+_AS_OF_WORDS = frozenset(word for each in entries("sentences", "as_of") for word in WORDS.findall(each))
+ADDRESSED = re.compile(rf"[,:]?\s*(?:{alternatives(entries('sentences', 'addressed'))})(?!\w)")
+"""Words that speak to the assistant, behind a time that has no label."""
+
+_ADDRESSED_UNSPACED = entries("sentences", "addressed_unspaced")
 _LONGEST_KNOWN = 600
 """Findings in longer lines are not cached, because they may be as long as a request."""
 
@@ -96,6 +104,8 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
         found += times_in(chunk, low, is_first=is_first)
         if not found and digits and is_line:
             found += _unreadable_time(chunk, low)
+    if digits and not words.isdisjoint(_AS_OF_WORDS):
+        found += _as_of(chunk, low)
     if digits and is_line and not found and len(words) <= _WORDS_ALONE:
         found += _date_line(chunk)
     return tuple(sorted(found, key=lambda each: each.start))
@@ -129,6 +139,7 @@ def _may_have_label(low: str, words: frozenset[str]) -> bool:
 
 def _may_have_value(low: str, words: frozenset[str]) -> bool:
     """Whether a possible value follows a label; most sentences about time have none."""
+    low = low.replace("_", " ")
     ends = words & _LABELS_BY_END.keys()
     labels = [label for end in ends for label in _LABELS_BY_END[end] if label in low]
     if not low.isascii():
@@ -166,11 +177,11 @@ def times_in(chunk: str, low: str, *, is_first: bool, refused: list[Refused] | N
         label = label_before(low, match.start())
         if label is None:
             if refused is not None:
-                end, _ = _whole(chunk, marks, match.end())
+                end, _ = whole_value(chunk, marks, match.end())
                 at = max(at, end)
                 refused.append(Refused(match.start(), end, True, NotTaken.NO_LABEL))
             continue
-        end, until = _whole(chunk, marks, match.end())
+        end, until = whole_value(chunk, marks, match.end())
         each = _judged(chunk, low, label, (end, until), found, is_first=is_first)
         if isinstance(each, VaryingValue):
             found.append(each)
@@ -196,7 +207,12 @@ def _judged(
             return NotTaken.HYPOTHETICAL
         if not _is_introduced(low, label.start):
             return NotTaken.QUOTED_TEXT
+        if is_element(low, label.start, start, end):
+            name = low[label.start : start].strip(" \t>").replace("_", " ").replace("-", " ")
+            return dataclasses.replace(finding, need=Need.NEAR, is_sure=name in SURE_FIELDS)
         joined = label.has_colon or label.has_verb
+        if label.is_sure and joined and opens_sentence(low, label.start):
+            finding = dataclasses.replace(finding, is_sure=True)
         if label.is_loose and not label.has_colon:
             finding = finding.needing(Need.ALOUD)
         if read is not None:
@@ -219,6 +235,46 @@ def _judged(
     return finding.needing(Need.NEAR if read is not None else Need.COMPANION)
 
 
+def is_element(low: str, name: int, value: int, end: int) -> bool:
+    """Whether a value is all that stands in an XML element, and beside it on its line are at most other elements.
+
+    Args:
+        low: The line in lower case.
+        name: Offset of the element's name.
+        value: Offset of the value.
+        end: Offset behind it.
+    """
+    if not name or low[name - 1] != "<" or low[name:value].rstrip()[-1:] != ">":
+        return False
+    closing = low[end:].lstrip()
+    tag = f"</{low[name:value].rstrip()[:-1]}>"
+    if not closing.startswith(tag):
+        return False
+    front, behind = low[: name - 1].strip(" \t*•-"), closing[len(tag) :].strip()
+    return (not front or front[-1] == ">") and (not behind or behind[0] == "<")
+
+
+def is_addressed(low: str, at: int) -> bool:
+    """Whether words follow that speak to the assistant ("you are")."""
+    return ADDRESSED.match(low, at) is not None or low[at : at + _NEXT].lstrip(" ,、，").startswith(_ADDRESSED_UNSPACED)
+
+
+def _as_of(chunk: str, low: str) -> list[VaryingValue]:
+    """Times of day with a date behind "as of" at the beginning of a sentence that speaks to the assistant."""
+    found: list[VaryingValue] = []
+    marks = marked(chunk)
+    for label in _AS_OF.finditer(low):
+        start = label.end()
+        match = MOMENT.match(marks, start)
+        if match is None or not opens_sentence(low, label.start()):
+            continue
+        end, until = whole_value(chunk, marks, match.end())
+        read = moment(chunk[start:end])
+        if read is not None and read.days and read.second is not None and is_addressed(low, until):
+            found.append(VaryingValue(start, end, label.start(), until, "time", False, read, Need.NEAR))
+    return found
+
+
 def _is_introduced(low: str, start: int) -> bool:
     """Whether an introduction with a colon in front of it does not announce a quoted text."""
     front = low[max(0, start - _BACK) : start].rstrip(' \t*_"')
@@ -238,8 +294,14 @@ def _ends_sentence(low: str, at: int, *, clause: bool = True) -> bool:
     return not behind or behind[0] in ".!?。！？|\n" or (clause and behind[0] in ",،，;；")
 
 
-def _whole(chunk: str, marks: str, end: int) -> tuple[int, int]:
-    """End of a value including a following time of day, weekday or time zone, and of the text that belongs to it."""
+def whole_value(chunk: str, marks: str, end: int) -> tuple[int, int]:
+    """End of a value including a following time of day, weekday or time zone, and of the text that belongs to it.
+
+    Args:
+        chunk: The text.
+        marks: The same with marked calendar words.
+        end: End of the date or time that was found.
+    """
     for _ in range(4):
         if unit := _UNIT.match(chunk, end) or _YEAR.match(chunk, end):
             end = unit.end()
@@ -279,7 +341,7 @@ def _date_line(chunk: str) -> list[VaryingValue]:
     match = MOMENT.match(marks, start)
     read: Moment | None = None
     if match is not None:
-        end, _ = _whole(chunk, marks, match.end())
+        end, _ = whole_value(chunk, marks, match.end())
         read = moment(chunk[start:end]) if end == start + len(bare) else None
     if read is None or read.epoch is not None:
         return []

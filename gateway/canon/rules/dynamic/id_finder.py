@@ -42,6 +42,7 @@ _OTHER_LABEL = re.compile(
     rf"(?:[:=#：]|(?<!\w)(?:{alternatives(entries('labels', 'unknown_id_labels'))})"
     r"(?:\s(?:is|ist|est|es|è|é|jest))?)[\s\"'`*(\[<]*$"
 )
+_ID_ENDS = frozenset(("id", "uuid", "guid", "identifier"))
 _DASHES, _BACK, _NEXT = 4, 120, 30
 _EDGE = " \t*_.,;|·•()[]<>#-–—`"
 
@@ -81,6 +82,22 @@ def ids_in(
             # It may be constant within a conversation. As it is part of the key, conversations never share blocks.
             found.append(VaryingValue(start, end, start, end, "uuid", True, need=Need.FEW))
     return found
+
+
+def name_of_id(name: str) -> tuple[str, bool] | None:
+    """Name of the id in a field, and whether it is constant within a conversation; None if the field holds no known id.
+
+    Args:
+        name: The field's name in words, such as "request id".
+    """
+    if name in _OTHER:
+        return name, name in OTHER_CONVERSATION_IDS
+    word, _, end = name.rpartition(" ")
+    if not word and name.endswith("id"):
+        word, end = name[:-2], "id"
+    if end not in _ID_ENDS or word not in _WORDS:
+        return None
+    return f"{word} id", word in CONVERSATION_WORDS
 
 
 def _constant(low: str, start: int, *, is_line: bool) -> NotTaken | None:

@@ -20,6 +20,12 @@ BEGINNINGS = _set("beginnings")
 NOW_LABELS = _set("now") | _NOW_UNSPACED | ADVERBS | BEGINNINGS
 """Labels of current values, in lower case, with ASCII apostrophes."""
 
+SURE_LABELS = (_set("now") | _NOW_UNSPACED) - ADVERBS - _set("now_of_a_place")
+"""Labels that say that their value is the current one, for any date."""
+
+SURE_FIELDS = SURE_LABELS | _set("now_fields")
+"""Names of fields, as in JSON and XML, that say so; the words are separated by blanks."""
+
 BARE_LABELS = _set("bare")
 """Labels of any date or time."""
 
@@ -54,6 +60,7 @@ LAST_WORDS = frozenset(
 
 
 _LABELS = NOW_LABELS | BARE_LABELS
+_FIRM_LABELS = NOW_LABELS - ADVERBS - BEGINNINGS
 _LONGEST_LABEL = max(map(len, _LABELS))
 _LONGEST_CONNECTOR = max(map(len, CONNECTORS))
 _BACK = 90
@@ -73,6 +80,7 @@ class Label:
         start: Start offset, including its article.
         value: Start offset of its value, including a weekday in front of the date.
         is_now: Whether it marks its value as current.
+        is_sure: Whether it says so for any date.
         is_loose: Whether it may occur in any sentence, such as "today".
         has_colon: Whether a colon or an equals sign is between it and the value.
         has_verb: Whether a verb is between them or part of it.
@@ -82,6 +90,7 @@ class Label:
     start: int
     value: int
     is_now: bool
+    is_sure: bool
     is_loose: bool
     has_colon: bool
     has_verb: bool
@@ -106,13 +115,17 @@ def label_before(low: str, at: int) -> Label | None:
         colon = colon or any(each in tail[len(shorter) :] for each in _COLONS)
         tail = shorter
         label = _ending(tail, _LABELS, _LONGEST_LABEL, WITHOUT_BLANKS)
+        if label in ADVERBS and not colon and (longer := _with_verb(tail[: -len(label)])):
+            # "The current time is now": the label is in front of verb and adverb.
+            tail, label, verb = *longer, True
         if label:
             start = begin + len(tail) - len(label)
             article = _ARTICLE.search(low, max(0, start - 6), start)
             start = article.start() if article else start
             verb = verb or label in BEGINNINGS
             loose = label in ADVERBS or label in BEGINNINGS
-            return Label(start, value, label in NOW_LABELS, loose, colon, verb, not between.strip())
+            is_now, is_sure = label in NOW_LABELS, label in SURE_LABELS
+            return Label(start, value, is_now, is_sure, loose, colon, verb, not between.strip())
         if tail.endswith((")", "]", "）")) and not bracket:
             opened = max(tail.rfind(each, max(0, len(tail) - 40)) for each in "([（")
             if opened < 0:
@@ -133,6 +146,16 @@ def label_before(low: str, at: int) -> Label | None:
         else:
             between += connector
     return None
+
+
+def _with_verb(tail: str) -> tuple[str, str] | None:
+    """The text up to a label that is not loose and has a verb behind it at the end of a text, and the label; None if it
+    does not end so."""
+    tail = tail.rstrip(_BETWEEN)
+    verb = _ending(tail, VERBS, _LONGEST_CONNECTOR, WITHOUT_BLANKS_BETWEEN)
+    tail = tail[: len(tail) - len(verb)].rstrip(_BETWEEN)
+    label = _ending(tail, _FIRM_LABELS, _LONGEST_LABEL, WITHOUT_BLANKS) if verb else ""
+    return (tail, label) if label else None
 
 
 def opens_sentence(low: str, start: int, *, clause: bool = False) -> bool:

@@ -11,7 +11,7 @@ from gateway.canon.recognizer.moments import Moment
 
 
 class Need(Enum):
-    """Condition for moving a value, besides that a readable date is near now."""
+    """Condition for moving a value, besides that a readable date is near now, or its label is sure."""
 
     NOTHING = auto()
     NEAR = auto()
@@ -37,6 +37,8 @@ class VaryingValue:
         lasts: Whether it is constant within a conversation.
         read: The parsed date, if it is one.
         need: Condition for moving it.
+        is_sure: Whether its label says that it is the current one, so that a date far from now counts, too:
+            clocks may be wrong, and requests are replayed.
     """
 
     start: int
@@ -47,10 +49,15 @@ class VaryingValue:
     lasts: bool
     read: Moment | None = None
     need: Need = Need.NOTHING
+    is_sure: bool = False
 
     def needing(self, need: Need) -> "VaryingValue":
         """A copy with another condition."""
         return dataclasses.replace(self, need=need)
+
+    def doubted(self) -> "VaryingValue":
+        """A copy that counts only with a date near now."""
+        return dataclasses.replace(self, is_sure=False)
 
     def moved(self, by: int) -> "VaryingValue":
         """A copy with shifted offsets."""

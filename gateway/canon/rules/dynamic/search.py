@@ -12,10 +12,12 @@ from functools import lru_cache, partial
 
 from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
+from gateway.canon.rules.dynamic.context_objects import context_objects, masked, values_of
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.id_finder import BILLING
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, Need, VaryingValue, lowered, pieces
 from gateway.canon.rules.dynamic.not_taken import NotTaken
+from gateway.canon.rules.dynamic.opening_time import opening_time
 from gateway.canon.rules.dynamic.quoted_data import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS, QuotedData
 from gateway.canon.texts import LONGEST_TEXT
 from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
@@ -238,6 +240,9 @@ def _found(
     built_in: Set[str], pointer: re.Pattern[str], begins: re.Pattern[str], text: str, tenant: str
 ) -> tuple[PlacedFinding, ...]:
     """All findings of the built-in kinds, regardless of the time."""
+    objects = context_objects(text)
+    values = [each for each in values_of(objects) if not pointer.search(text, each.start, each.end)]
+    text = masked(text, objects)
     lines = text.split("\n")
     placed: list[PlacedFinding] = []
     at = 0
@@ -246,9 +251,16 @@ def _found(
         if found and not begins.match(line):
             placed += (PlacedFinding(each.moved(at), number) for each in found if kind_name(each) in built_in)
         at += len(line) + 1
-    if not placed:
-        return ()
-    return tuple(each for each, reason in placement(text, lines, placed, pointer, tenant) if reason is None)
+    for each in values:
+        if kind_name(each) in built_in:
+            placed.append(PlacedFinding(each, text.count("\n", 0, each.start)))
+    taken: list[PlacedFinding] = []
+    if placed:
+        taken += (each for each, reason in placement(text, lines, placed, pointer, tenant) if reason is None)
+    first = opening_time(lines) if "time" in built_in else None
+    if first is not None and not stands_in_letter(lines, 0):
+        taken.append(PlacedFinding(first, 0))
+    return tuple(taken)
 
 
 def placement(
@@ -283,8 +295,16 @@ def placement(
             yield each, NotTaken.RECORD
         elif need is Need.ALOUD and stands_in_letter(lines, each.line):
             yield each, NotTaken.LETTER
+        elif each.finding.is_sure and _is_doubtful(zones, lines, each, pointer):
+            yield PlacedFinding(each.finding.doubted(), each.line), None
         else:
             yield each, None
+
+
+def _is_doubtful(zones: QuotedData, lines: Sequence[str], placed: PlacedFinding, pointer: re.Pattern[str]) -> bool:
+    """Whether a sure label stands where a document may have one: then a date far from now is the document's."""
+    finding = placed.finding
+    return zones.is_strange(finding.about, finding.until) or stands_in_data(lines, placed.line, pointer)
 
 
 def kind_name(finding: VaryingValue) -> str:
@@ -313,14 +333,18 @@ def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
 
 
 def current(placed: Sequence[PlacedFinding], now: float) -> list[VaryingValue]:
-    """The findings that are about the current time; of the others, those that are no readable date lack one beside
-    them."""
+    """The findings that are about the current time: those whose label says so, and those near now. Of what is no
+    readable date, some kinds need one beside them."""
     if not placed:
         return []
-    near = [each for each in placed if each.finding.read is None or each.finding.read.is_near(now)]
+    near = [each for each in placed if _counts(each.finding, now)]
     dated = {each.line for each in near if each.finding.read is not None}
     return [
         each.finding
         for each in near
         if each.finding.need is not Need.COMPANION or not dated.isdisjoint((each.line - 1, each.line, each.line + 1))
     ]
+
+
+def _counts(finding: VaryingValue, now: float) -> bool:
+    return finding.read is None or finding.is_sure or finding.read.is_near(now)

@@ -18,6 +18,10 @@ PIECES = {
     "brackets": "[",
     "stars": "*",
     "words": "x-",
+    "objects": '{"now": "2026-11-21T10:02"}\n',
+    "opened objects": '{\n"now": 1,',
+    "elements": "<now>2026-11-21T10:02</now>",
+    "as of": "as of 2026-11-21 10:02 you are. ",
     "no blanks": "今天是2026年11月21日。",
 }
 

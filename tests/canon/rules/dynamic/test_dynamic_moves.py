@@ -147,17 +147,68 @@ def test_what_is_said_holds_no_text_of_the_prompt():
 
 @pytest.mark.parametrize("hours", [-36, -30, 0, 30, 36])
 def test_another_time_zone_or_a_cached_day_is_near(hours):
-    assert moved("Current time: 2026-11-21 10:02", NOW + hours * 3600) != []
+    assert moved("Local time: 2026-11-21 10:02", NOW + hours * 3600) != []
 
 
-@pytest.mark.parametrize("hours", [-37, 37, 24 * 365])
-def test_farther_from_now_it_is_data(hours):
-    assert moved("Current time: 2026-11-21 10:02", NOW + hours * 3600) == []
+@pytest.mark.parametrize("hours", [-61, 61, 24 * 365])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Local time: 2026-11-21 10:02",
+        "Server time: 2026-11-21 10:02",
+        "Session started at: 2026-11-21 10:02",
+        "Now: 2026-11-21 10:02",
+        "Today is 2026-11-21.",
+        "Date: 2026-11-21",
+        "As of 2026-11-21 10:02 UTC you are on duty.",
+        "[2026-11-21 10:02] You are Eva.",
+        '{"today": "2026-11-21"}',
+        '{"local_time": "2026-11-21 10:02"}',
+        "<today>2026-11-21</today>",
+    ],
+)
+def test_farther_from_now_an_ambiguous_time_is_data(hours, line):
+    assert moved(line, NOW) != []
+    assert moved(line, NOW + hours * 3600) == []
+
+
+@pytest.mark.parametrize("hours", [-24 * 20000, -37, 37, 24 * 365])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Current time: 2026-11-21 10:02",
+        "- **Current date**: Saturday, 21 November 2026",
+        "The current date and time is 2026-11-21 10:02.",
+        "Today's date: 2026-11-21",
+        "Aktuelles Datum: 21.11.2026",
+        "Текущее время: 21.11.2026 10:02",
+        "現在時刻：2026年11月21日 10:02",
+        '{"now": "2026-11-21T10:02:00"}',
+        '{"current_time": 1795255320, "timezone": "UTC"}',
+        "<now>2026-11-21T10:02:00</now>",
+        "<current_date>2026-11-21</current_date>",
+    ],
+)
+def test_a_label_that_says_current_suffices_for_any_date(hours, line):
+    assert len(moved(f"You are Eva.\n{line}\nBe nice.", NOW + hours * 3600)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Order: 12\nCurrent date: 2019-03-12\nTotal: 4",
+        "Dear Tom,\n\nCurrent date: 2019-03-12\n\nBest,\nAnna",
+        "A walk by Tom:\nCurrent date: 2019-03-12",
+        "She read that the current date is 2019-03-12 and left.",
+    ],
+)
+def test_where_a_document_may_have_a_label_the_date_has_to_be_near(text):
+    assert moved(text) == []
 
 
 def test_offsets_count():
-    assert moved("Current time: 2026-11-20T00:02:00+03:00") == []
-    assert moved("Current time: 2026-11-20T00:02:00-02:00") != []
+    assert moved("Local time: 2026-11-20T00:02:00+03:00") == []
+    assert moved("Local time: 2026-11-20T00:02:00-02:00") != []
 
 
 @pytest.mark.parametrize(

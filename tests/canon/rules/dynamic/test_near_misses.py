@@ -26,12 +26,12 @@ def only(text, **options):
 
 
 def test_a_time_that_is_not_near_is_reported_with_its_distance():
-    found = only("Current time: 2026-05-04 10:00\nBe kind.")
+    found = only("Server time: 2026-05-04 10:00\nBe kind.")
     assert (found.reason, found.value) == (NotTaken.FAR, "2026-05-04 10:00")
     assert found.said == "a time 203 days before now is not taken as the current time"
-    later = only("Current time: 2027-06-14 10:00\nBe kind.")
+    later = only("Server time: 2027-06-14 10:00\nBe kind.")
     assert later.said == "a time 203 days from now is not taken as the current time"
-    assert "37 hours" in only("Current time: 2026-11-21 21:00", now=NOW).said
+    assert "37 hours" in only("Server time: 2026-11-21 21:00", now=NOW).said
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_values_that_were_moved_are_left_out():
 
 
 def test_the_closest_to_being_taken_come_first():
-    found = misses("We opened on 12 March 2019.\nCurrent time: 2026-05-04 10:00\n")
+    found = misses("We opened on 12 March 2019.\nServer time: 2026-05-04 10:00\n")
     assert [each.reason for each in found] == [NotTaken.FAR, NotTaken.NO_LABEL]
 
 
 def test_reporting_agrees_with_the_rule():
     """No value is both moved and a near miss."""
-    text = f"Current time: 2026-11-23 09:58\nRequest id: {UUID}\nCurrent date: 2020-01-01\n"
+    text = f"Current time: 2026-11-23 09:58\nRequest id: {UUID}\nLocal date: 2020-01-01\n"
     fields = {"messages": [{"role": "system", "content": text}, {"role": "user", "content": "Hi"}]}
     edits = DynamicSuffix(SETTINGS).detect(fields, RuleContext(NOW.timestamp())).edits
     assert "2020-01-01" in applied(fields, edits)["messages"][0]["content"]

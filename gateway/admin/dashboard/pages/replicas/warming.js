@@ -19,9 +19,11 @@ export function Warming({ replicas, me }) {
   return html`<section class="card" aria-label="Warming">
     <h2>Warm up before clients ask</h2>
     <${Asked} asked=${asked} what="declared prefixes">
-      ${({ declared, jobs }) => html`
+      ${({ declared, jobs, again, totals }) => html`
         ${declared.length ? html`<${Declared} declared=${declared} replicas=${replicas} me=${me} onStarted=${asked.refresh} />`
           : html`<${NoneDeclared} />`}
+        <${Again} again=${again} />
+        ${totals.length > 0 && html`<${Totals} totals=${totals} />`}
         ${jobs.length > 0 && html`<${Jobs} jobs=${jobs} />`}
       `}
     <//>
@@ -44,8 +46,7 @@ function Declared({ declared, replicas, me, onStarted }) {
     <div class="titled">
       <p>
         ${many(declared.length, "prefix is", "prefixes are")} declared (<code>warm.file</code>), of
-        ${" "}${[...new Set(declared.map((prefix) => prefix.model))].join(", ")}. A replica that joins gets them by itself; after a reset, send
-        them from here.
+        ${" "}${[...new Set(declared.map((prefix) => prefix.model))].join(", ")}. A replica that joins gets them by itself.
       </p>
       ${me?.role === "operate" && html`<button disabled=${!plan.requests} onClick=${() => setAsks(true)}>Warm now…</button>`}
       ${me?.role === "read" && html`<span class="hint">This token may only look: warming needs the role <code>operate</code>.</span>`}
@@ -67,12 +68,50 @@ function Declared({ declared, replicas, me, onStarted }) {
   `;
 }
 
+/** What keeps prefixes cached, and how much of its budget is used. */
+function Again({ again }) {
+  if (!again.enabled) {
+    return html`<p class="hint">
+      After a reset, an expiry or a restart nothing is sent again by itself: set a budget in <code>warm.again.tokens_per_hour</code>.
+    </p>`;
+  }
+  const { busy, budget, gone } = again.left_out;
+  const left = [[busy, "no idle replica"], [budget, "budget used up"], [gone, "replica gone"]].filter(([number]) => number > 0);
+  return html`<p>
+    Declared and ${many(again.hottest, "hot prefix is", "hot prefixes are")} sent again to idle replicas
+    (<code>warm.again</code>). Last hour: <strong>${count(again.tokens_used)}</strong> of ${count(again.tokens_per_hour)} tokens, ${" "}
+    ${count(again.requests_used)} of ${count(again.requests_per_hour)} requests. ${many(again.waiting, "request waits", "requests wait")}${" "}
+    for an idle replica or for the budget.
+    ${left.length > 0 && ` Left out: ${left.map(([number, why]) => `${count(number)} (${why})`).join(", ")}.`}
+  </p>`;
+}
+
+const CAUSES = {
+  order: "asked for", joined: "replica joined", reset: "after a reset", expiry: "after an expiry", restart: "after a restart",
+  idle: "before an idle expiry", schedule: "by time",
+};
+
+/** What warm-up has cost and saved since the start. */
+function Totals({ totals }) {
+  const rows = totals.map((each) => ({
+    key: each.cause,
+    cells: [
+      CAUSES[each.cause] ?? each.cause, count(each.requests), count(each.prefill_tokens), seconds(each.gpu_seconds),
+      count(each.saved_tokens), seconds(each.saved_gpu_seconds),
+    ],
+  }));
+  const numbers = ["Requests", "Tokens computed", "GPU time", "Tokens saved", "GPU time saved"].map((title) => ({ title, number: true }));
+  return html`<h3>Cost and gain</h3>
+    <p class="hint">Since the start. Saved is the first use by a client of each block that warm-up has computed.</p>
+    <${StackTable} caption="Cost and gain of warming" columns=${[{ title: "Why" }, ...numbers]} rows=${rows} />`;
+}
+
 function Jobs({ jobs }) {
   const rows = [...jobs].slice(0, JOBS_SHOWN).map((job) => ({
     key: job.id,
     cells: [
       html`<span class=${`badge ${{ done: job.failed ? "bad" : "good", cancelled: "bad" }[job.state] ?? ""}`}>${job.state}</span>`,
-      job.joined ? `${job.joined} joined` : `asked for${job.by && ` by ${job.by}`}`,
+      job.joined ? `${job.joined} joined` : `${CAUSES[job.cause] ?? job.cause}${job.by && ` by ${job.by}`}`,
       html`<progress max=${job.total} value=${job.done + job.failed}
         aria-label="Prefixes sent"></progress> ${count(job.done + job.failed)} of ${count(job.total)}`,
       html`<span>${outcome(job)}</span>`,

@@ -13,8 +13,8 @@ const COLUMNS = [
   { title: "What to do" },
 ];
 
-/** @param {{missed: object[], promptTokens: number, reasons: Map<string, object>}} props missed: as `GET requests/{id}` has it */
-export function Missed({ missed, promptTokens, reasons }) {
+/** @param {{missed: object[], hint: ?object, promptTokens: number, reasons: Map<string, object>}} props missed, hint: as `GET requests/{id}` has them */
+export function Missed({ missed, hint, promptTokens, reasons }) {
   if (!missed.length) return html`<p>Nothing was computed again that could have been reused.</p>`;
   const rows = missed.map((each) => ({
     key: each.reason,
@@ -24,7 +24,7 @@ export function Missed({ missed, promptTokens, reasons }) {
       percent(each.tokens / promptTokens),
       gpu(each.gpu_seconds),
       html`<span>
-        ${each.advice}
+        ${each.advice} ${hint?.advice === each.advice && hint.gain}
         <span class="note">
           Who can: <${Remedy} remedy=${each.remedy} />.
           ${each.evidence === "confirmed" ? " The engine's report bears it out." : " As the gateway believes."}${each.note && ` (${each.note})`}

@@ -1,0 +1,83 @@
+"""Values behind a label and a separator, such as ``Full name: …``: where such a value begins.
+
+The separators are looked for, and what stands in front of one is compared with the labels. A label may be a key of JSON
+or an element of XML, with underscores or dashes instead of spaces, or without any (``customerName``).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gateway.canon.pii.kinds.text_view import TextView
+
+_SEPARATOR = re.compile(r"[:=：>]")
+_WINDOW = 48
+_CLOSING = " \t\"'*`_”»"
+"""Characters between a label and its separator."""
+_OPENING = re.compile(r"""[ \t*`_]{0,4}+(["'“«„]?)""")
+_BY_QUOTE = {"“": "”", "«": "»", "„": "“"}
+_SPACED = str.maketrans("_-\t", "   ")
+_LINE_ITEM = " *#>-–—•·.)|\"'`{[(<,;:/&?"
+"""Characters in front of a label that is a whole line item, key or cell of its own."""
+
+
+class Place(NamedTuple):
+    """Where a labelled value begins.
+
+    Attributes:
+        start: Offset of its first character.
+        label: The label, in lower case.
+        quote: The character that ends the value; empty if it is not quoted.
+    """
+
+    start: int
+    label: str
+    quote: str
+
+
+class ValueLabels:
+    """Labels in front of a separator.
+
+    Args:
+        labels: The labels in lower case.
+    """
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        self._label_of: dict[str, str] = {}
+        for label in labels:
+            spaced = label.translate(_SPACED)
+            self._label_of.setdefault(spaced, label)
+            self._label_of.setdefault(spaced.replace(" ", ""), label)
+        self._ends = tuple(sorted(self._label_of, key=len, reverse=True))
+
+    def places(self, view: TextView) -> Iterator[Place]:
+        """Where values begin, in the order of the text."""
+        text = view.text
+        for separator in _SEPARATOR.finditer(text):
+            at = separator.start()
+            before = view.before(at, _WINDOW).rstrip(_CLOSING).translate(_SPACED)
+            if not before.endswith(self._ends):
+                continue
+            label = next(label for label in self._ends if before.endswith(label))
+            if not _stands_alone(before[: -len(label)], at < _WINDOW):
+                continue
+            opening = _OPENING.match(text, separator.end())
+            assert opening is not None
+            quote = opening[1]
+            yield Place(opening.end(), self._label_of[label], _BY_QUOTE.get(quote, quote))
+
+
+def _stands_alone(before: str, whole: bool) -> bool:
+    """Whether a label behind this text is not the end of a longer one, such as "file name", or of a closing tag.
+
+    Args:
+        before: The text in front of the label.
+        whole: Whether it is all the text there is.
+    """
+    line = before.rpartition("\n")
+    if line[2].endswith("</"):
+        return False
+    rest = line[2].rstrip(" ")
+    if not rest:
+        return bool(line[1]) or whole
+    return rest[-1] in _LINE_ITEM

@@ -1,0 +1,241 @@
+"""Numbers documents anew in their new order, and lets citations follow, for the rule ``document-order``.
+
+A citation belongs to the documents of its turn: the messages from the answer in front of the documents to the answer
+behind them. What stands behind that answer speaks of the numbers that the answer used, which are the new ones. Where a
+text may refer to a document in a way that cannot be followed, nothing is numbered anew.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from gateway.canon.document_places import PlacedDocument
+from gateway.canon.lexicon import entries
+from gateway.canon.rule import Fields
+from gateway.canon.rules.text_replacements import TextReplacement
+from gateway.canon.texts import LONGEST_TEXT, Text, messages, texts
+from gateway.config.document_order_settings import DocumentPlaceSettings
+from gateway.config.operator_patterns import OwnRegex, TooSlow
+from gateway.core.json_edit import Path
+
+_NOUNS = frozenset(entries("documents", "data")) | {"no", "nos", "nr", "number", "numbers"}
+_NOUN_ENDINGS = entries("documents", "data_unspaced")
+_INTEGER = re.compile(r"(?<!\d)\d{1,3}(?!\d)")
+_WORD_IN_FRONT = re.compile(r"([^\W\d_]+)[\s#:.]{0,3}$")
+_WORD_CHARS = 32
+"""Characters in front of a number in which the word that it belongs to is looked for."""
+
+_MOST_DIGITS = 3
+
+_SPELLED = re.compile(
+    r"\b(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|last|next|previous|preceding|following|"
+    r"former|latter|[0-9]{1,3}(?:st|nd|rd|th))\s(?P<behind>\w{1,32})"
+    r"|\b(?P<before>\w{1,32})\s(?:one|two|three|four|five|six|seven|eight|nine|ten)\b",
+    re.IGNORECASE,
+)
+"""Positions in English words; what other languages have for them is not recognized."""
+
+
+class NumberedRun(NamedTuple):
+    """A run of numbered documents.
+
+    Attributes:
+        settings: Its declaration.
+        text: The text that holds it.
+        documents: The documents as they were sent.
+        order: Their indexes in the order in which they get the same numbers anew; as they are: the run stays.
+    """
+
+    settings: DocumentPlaceSettings
+    text: Text
+    documents: Sequence[PlacedDocument]
+    order: Sequence[int]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it gets another order."""
+        return any(index != place for place, index in enumerate(self.order))
+
+
+Placed = tuple[Path, TextReplacement]
+"""A replacement with the path of its text."""
+
+
+def renumbered(fields: Fields, runs: Sequence[NumberedRun]) -> Iterator[tuple[NumberedRun, Sequence[Placed]]]:
+    """The runs that are numbered anew, with all replacements that this takes.
+
+    A turn in which something cannot be followed stays as it is, and others do not: the front of a conversation must not
+    depend on what comes later.
+
+    Args:
+        fields: The request's fields.
+        runs: All runs of numbered documents in the prompt.
+    """
+    if not any(run.is_changed for run in runs):
+        return
+    turns = _turns(fields)
+    by_turn: dict[Hashable, list[NumberedRun]] = {}
+    for run in runs:
+        by_turn.setdefault(_turn(run.text, turns), []).append(run)
+    for turn in by_turn.values():
+        try:
+            found = [(run, list(_replacements(fields, run, turns))) for run in turn if run.is_changed]
+        except (TooSlow, _NotFollowed):
+            continue
+        if found and _are_distinct(turn):
+            yield from found
+
+
+def _turn(text: Text, turns: Mapping[int, int]) -> Hashable:
+    """The turn of a text; each prompt of a completion is one of its own."""
+    return turns.get(text.message, 0) if text.role else text.path
+
+
+def _are_distinct(runs: Sequence[NumberedRun]) -> bool:
+    """Whether no number names two documents of a turn."""
+    numbers = [run.text.text[slice(*document.number)] for run in runs for document in run.documents if document.number]
+    return len(set(numbers)) == len(numbers)
+
+
+def _replacements(fields: Fields, run: NumberedRun, turns: Mapping[int, int]) -> Iterator[Placed]:
+    """The run in its new order, and its citations.
+
+    Raises:
+        _NotFollowed: numbers do not count up by one, or something cannot be followed.
+        TooSlow: a search takes too long.
+    """
+    numbers = _numbers(run)
+    yield run.text.path, _in_order(run, numbers)
+    yield from _citations(
+        fields, run, turns, {numbers[index]: number for index, number in zip(run.order, numbers, strict=True)}
+    )
+
+
+class _NotFollowed(Exception):
+    """Something may refer to a document in a way that cannot be followed."""
+
+
+def _turns(fields: Fields) -> Mapping[int, int]:
+    """The number of answers in front of each message."""
+    turns: dict[int, int] = {}
+    answers = 0
+    for number, message in enumerate(messages(fields)):
+        turns[number] = answers
+        answers += message.get("role") == "assistant"
+    return turns
+
+
+def _numbers(run: NumberedRun) -> list[int]:
+    """The documents' numbers.
+
+    Raises:
+        _NotFollowed: they do not count up by one.
+    """
+    numbers: list[int] = []
+    for document in run.documents:
+        number = -1 if document.number is None else _integer(run.text.text[slice(*document.number)])
+        if number < 0 or (numbers and number != numbers[-1] + 1):
+            raise _NotFollowed
+        numbers.append(number)
+    return numbers
+
+
+def _in_order(run: NumberedRun, numbers: Sequence[int]) -> TextReplacement:
+    """The run in its new order, with the numbers in their old one."""
+    text = run.text.text
+    pieces: list[str] = []
+    done = run.documents[0].start
+    for place, index, number in zip(run.documents, run.order, numbers, strict=True):
+        document = run.documents[index]
+        start, end = document.number or (document.start, document.start)
+        pieces += (text[done : place.start], text[document.start : start], str(number), text[end : document.end])
+        done = place.end
+    return TextReplacement(run.documents[0].start, done, "".join(pieces), "renumbered")
+
+
+def _citations(fields: Fields, run: NumberedRun, turns: Mapping[int, int], news: Mapping[int, int]) -> Iterator[Placed]:
+    """The citations of a run with their new numbers.
+
+    Raises:
+        _NotFollowed: a document cites one, or something else may refer to one.
+        TooSlow: a search takes too long.
+    """
+    regex = OwnRegex(run.settings.citation)
+    turn = _turn(run.text, turns)
+    is_behind = False
+    for text in texts(fields):
+        is_own = text.path == run.text.path
+        is_behind = is_behind or is_own
+        if text.role == "assistant" or _turn(text, turns) != turn:
+            continue
+        stays = run.settings.in_front == "stay"
+        if stays and not is_behind:
+            continue
+        if len(text.text) > LONGEST_TEXT:
+            raise _NotFollowed
+        documents = run.documents if is_own else ()
+        first = documents[0].start if documents and stays else 0
+        for piece in _followed(text.text, documents, first, regex, news):
+            yield text.path, piece
+
+
+def _followed(
+    text: str, documents: Sequence[PlacedDocument], first: int, regex: OwnRegex, news: Mapping[int, int]
+) -> list[TextReplacement]:
+    """The citations in a text that get other numbers.
+
+    Args:
+        text: The text.
+        documents: The documents in it.
+        first: Offset from which on it is searched.
+        regex: Finds citations.
+        news: New numbers by old ones.
+    """
+    starts = [document.start for document in documents]
+    pieces: list[TextReplacement] = []
+    cited: set[int] = set()
+    for found in regex.find(text):
+        start, end = found.value
+        number = _integer(text[start:end])
+        if found.start < first or number not in news:
+            continue
+        holder = _holder(documents, starts, start)
+        if holder is None:
+            cited.add(start)
+            if news[number] != number:
+                pieces.append(TextReplacement(start, end, str(news[number]), "citation"))
+        elif holder.number != (start, end):
+            # A reference of the document's own looks like a citation of one of these documents.
+            raise _NotFollowed
+    for integer in _INTEGER.finditer(text, first):
+        at = integer.start()
+        if at in cited or _integer(integer[0]) not in news or _holder(documents, starts, at) is not None:
+            continue
+        if _names_document(text[max(at - _WORD_CHARS, 0) : at]):
+            raise _NotFollowed
+    for spelled in _SPELLED.finditer(text, first):
+        word = (spelled["behind"] or spelled["before"]).lower()
+        if (word in _NOUNS or word == "one") and _holder(documents, starts, spelled.start()) is None:
+            raise _NotFollowed
+    return pieces
+
+
+def _integer(written: str) -> int:
+    """A number without leading zeros; -1 for anything else."""
+    is_plain = written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS
+    return int(written) if is_plain and written == str(int(written)) else -1
+
+
+def _holder(documents: Sequence[PlacedDocument], starts: Sequence[int], offset: int) -> PlacedDocument | None:
+    """The document in which an offset lies."""
+    at = bisect_right(starts, offset) - 1
+    return documents[at] if at >= 0 and offset < documents[at].end else None
+
+
+def _names_document(front: str) -> bool:
+    """Whether a number behind some text may be that of a document."""
+    if front.rstrip(" ").endswith(("[", "(", "#")):
+        return True
+    word = _WORD_IN_FRONT.search(front)
+    return word is not None and (word[1].lower() in _NOUNS or word[1].endswith(_NOUN_ENDINGS))

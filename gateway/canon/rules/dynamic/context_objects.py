@@ -1,0 +1,147 @@
+"""Finds JSON objects in a text that hold the current context, and the varying values in them.
+
+Such an object stands alone on its line or lines, at most behind a label such as ``Context:``. All its names are those
+of a context (``now``, ``timezone``, ``request_id``), and all its values are texts, numbers or words such as ``true``.
+Other JSON is data: records, examples, answers of an API.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.canon.lexicon import alternatives, entries
+from gateway.canon.recognizer.calendar_words import marked
+from gateway.canon.recognizer.kinds import MOMENT
+from gateway.canon.recognizer.moments import moment
+from gateway.canon.rules.dynamic.finding import whole_value
+from gateway.canon.rules.dynamic.id_finder import name_of_id
+from gateway.canon.rules.dynamic.label_before import BARE_LABELS, NOW_LABELS, SURE_FIELDS
+from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue, lowered
+from gateway.canon.rules.dynamic.quoted_data import (
+    CONTEXT_LABELS,
+    CONTEXT_WITHOUT_BLANKS,
+    speaks_of_data,
+    speaks_of_now,
+)
+
+_MEMBER = r'\s*+"[^"\\\n]{1,60}+"\s*+:\s*+(?:"(?:[^"\\\n]|\\.){0,300}+"|-?\d[\d.eE+\-]{0,30}+|true|false|null)\s*+'
+_OBJECT = re.compile(
+    r"^[ \t]*+(?:(?P<label>[^\W\d_][\w \-]{0,40})[:=]\s?)?"
+    rf"(?P<object>\{{{_MEMBER}(?:,{_MEMBER}){{0,30}}+\}})[ \t]*+$",
+    re.MULTILINE,
+)
+_VALUE = re.compile(
+    r'"(?P<name>[^"\\\n]{1,60}+)"\s*+:\s*+(?:"(?P<text>(?:[^"\\\n]|\\.){0,300}+)"|(?P<plain>[^\s,}"]+))'
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_GAPS = re.compile(r"[\s_\-./]+")
+_ASKS = re.compile(
+    rf"(?<!\w)(?:{alternatives(entries('sentences', 'asks_for') + entries('sentences', 'hypothetical_ids'))})(?!\w)"
+    rf"|{alternatives(entries('sentences', 'hypothetical_ids_unspaced'))}"
+)
+_SENTENCE = re.compile(r"[.!?。！？]\s+(?=\S)")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127}")
+_DIGIT = re.compile(r"[0-9]")
+_LONGEST_FRONT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ContextObject:
+    """An object.
+
+    Attributes:
+        start: Offset of its opening brace.
+        end: Offset behind its closing brace.
+        values: The varying values in it, with offsets in the text; not empty.
+    """
+
+    start: int
+    end: int
+    values: Sequence[VaryingValue]
+
+
+def context_objects(text: str) -> list[ContextObject]:
+    """The objects of a text that hold the current context.
+
+    Several with the same name of a varying value are records rather than a context; none of them is returned.
+    """
+    if "{" not in text or '"' not in text:
+        return []
+    found: list[ContextObject] = []
+    names: Counter[str] = Counter()
+    for match in _OBJECT.finditer(text):
+        members = [(_name(each["name"]), each) for each in _VALUE.finditer(text, *match.span("object"))]
+        names.update({name for name, _ in members if _varies(name)})
+        if _is_context(match["label"], [name for name, _ in members]) and not _is_asked_for(text, match.start()):
+            values = [value for name, each in members if (value := _value(name, each)) is not None]
+            if values:
+                found.append(ContextObject(*match.span("object"), values))
+    return [] if any(count > 1 for count in names.values()) else found
+
+
+def masked(text: str, objects: Sequence[ContextObject]) -> str:
+    """The text, of the same length, with letters and the same line feeds in place of the objects."""
+    out: list[str] = []
+    at = 0
+    for each in objects:
+        out += (text[at : each.start], "\n".join("x" * len(line) for line in text[each.start : each.end].split("\n")))
+        at = each.end
+    return "".join(out) + text[at:]
+
+
+def _name(name: str) -> str:
+    """The name of a field in words: ``currentTime`` and ``current_time`` are "current time"."""
+    return _GAPS.sub(" ", lowered(_CAMEL.sub(" ", name))).strip()
+
+
+def _varies(name: str) -> bool:
+    return name in NOW_LABELS or name in SURE_FIELDS or name_of_id(name) is not None
+
+
+def _is_context(label: str | None, names: Sequence[str]) -> bool:
+    if label is not None and (speaks_of_data(label) or not speaks_of_now(label)):
+        return False
+    return any(map(_varies, names)) and all(_varies(name) or _is_of_context(name) for name in names)
+
+
+def _is_of_context(name: str) -> bool:
+    return (
+        name in BARE_LABELS
+        or any(word in CONTEXT_LABELS for word in name.split())
+        or any(each in name for each in CONTEXT_WITHOUT_BLANKS)
+    )
+
+
+def _is_asked_for(text: str, start: int) -> bool:
+    """Whether the sentence in front asks for such an object, or announces an example."""
+    front = text[max(0, start - _LONGEST_FRONT) : start].rstrip()
+    line = front[front.rfind("\n") + 1 :]
+    return _ASKS.search(lowered(_SENTENCE.split(line)[-1])) is not None
+
+
+def _value(name: str, member: re.Match[str]) -> VaryingValue | None:
+    """The value of a member, if it varies."""
+    group = "plain" if member["text"] is None else "text"
+    value, start, end = member[group], *member.span(group)
+    if not _DIGIT.search(value):
+        return None
+    if (known := name_of_id(name)) is not None:
+        if not _ID.fullmatch(value):
+            return None
+        return VaryingValue(start, end, start, end, *known, need=Need.NEAR)
+    if name not in SURE_FIELDS and name not in NOW_LABELS and name not in BARE_LABELS:
+        return None
+    marks = marked(value)
+    match = MOMENT.match(marks)
+    if match is None or whole_value(value, marks, match.end())[1] < len(value):
+        return None
+    read = moment(value)
+    need = Need.COMPANION if name in BARE_LABELS and read is None else Need.NEAR
+    return VaryingValue(start, end, start, end, "time", False, read, need, is_sure=name in SURE_FIELDS)
+
+
+def values_of(objects: Sequence[ContextObject]) -> Iterator[VaryingValue]:
+    """The varying values of some objects."""
+    for each in objects:
+        yield from each.values

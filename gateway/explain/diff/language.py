@@ -1,0 +1,150 @@
+"""Recognizes that the instructions of an application come in another language, by scripts and frequent words.
+
+Only the leading messages are looked at: the messages of users are their own. What counts is the part in which two
+prompts differ. It has to begin as instructions do in both, and to be in two languages without doubt. A passage in
+another language behind instructions that stay, a quotation or a document is no change of language.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from functools import cache, lru_cache
+from itertools import islice
+
+from gateway.canon.lexicon import alternatives, by_part, value_of
+from gateway.core.explanation import Difference
+from gateway.core.reasons import Reason
+from gateway.explain.diff.cause import beginning
+from gateway.explain.diff.slot import common_length
+from gateway.explain.prompt_text import PromptPair, PromptText
+
+_CHARACTERS = 4000
+"""Of each side so much is read."""
+
+_LEAST_CHARACTERS = 24
+_LEAST_WORDS = 12
+_LEAST_LETTERS = 20
+_LEAST_HITS = 5
+_LEAST_SHARE = 0.2
+_LEAST_LEAD = 1.5
+"""So many times as many frequent words as of the second language."""
+
+_LEAST_SCRIPT_SHARE = 0.6
+_LEAST_KANA_SHARE = 0.1
+_BEGINNING_CHARACTERS = 300
+_LEAST_FRONT_HITS = 3
+_WORD_CHARACTERS = 64
+
+_WORD = re.compile(r"[^\W\d_]+")
+_QUOTED = re.compile(
+    r"```[^`]*+```|\"[^\"\n]*+\"|“[^“”\n]*+”|„[^„“”\n]*+[“”]|«[^«»\n]*+»|「[^「」\n]*+」|^>.*$", re.MULTILINE
+)
+_OPENERS = (("“", "”"), ("„", "“"), ("«", "»"), ("「", "」"))
+
+_NAMES = {str(code): str(name) for code, name in value_of("languages", "names").items()}
+_SCRIPTS = {code: frozenset(names) for code, names in by_part("languages", "scripts").items()}
+_LANGUAGES: dict[str, tuple[str, ...]] = {}
+for _code, _words in by_part("languages", "words").items():
+    for _each in _words:
+        _LANGUAGES[_each] = (*_LANGUAGES.get(_each, ()), _code)
+
+
+def language_difference(given: PromptPair, index: int) -> Difference | None:
+    """The difference if the leading messages from an index on come in another language; None if they do not, or it is
+    not certain."""
+    before, after = _leading_text(given.before, index), _leading_text(given.after, index)
+    at = common_length(before, after)
+    if min(len(before), len(after)) - at < _LEAST_CHARACTERS or _is_inside(before[:at]):
+        return None
+    rest = min(len(before), len(after)) - at
+    back = common_length(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
+    start = _word_start(before, at)
+    one, other = _instructions(before[start : len(before) - back]), _instructions(after[start : len(after) - back])
+    if not one or not other or one == other:
+        return None
+    path = f"messages[{index}].content"
+    said = f"the instructions come in {_NAMES[other]} instead of {_NAMES[one]}{given.between}; suggested scope: {other}"
+    return Difference(
+        Reason.LANGUAGE_CHANGED,
+        "instructions",
+        path,
+        index,
+        given.after.messages[index].role,
+        1,
+        1,
+        beginning(given.before.messages[index].text),
+        beginning(given.after.messages[index].text),
+        f"{path}: {said}",
+    )
+
+
+def _leading_text(text: PromptText, index: int) -> str:
+    return "\n\n".join(message.text for message in text.leading[index:])
+
+
+def _word_start(text: str, at: int) -> int:
+    """Where the word begins in which, or at whose end, a position lies."""
+    start = at
+    while start > max(at - _WORD_CHARACTERS, 0) and text[start - 1].isalnum():
+        start -= 1
+    return start
+
+
+def _is_inside(front: str) -> bool:
+    """Whether a difference behind this text is a part only: in a quotation, in code, or behind instructions."""
+    line = front[front.rfind("\n") + 1 :]
+    if line.count('"') % 2 or line.startswith(">") or front.count("```") % 2:
+        return True
+    if any(line.rfind(opening) > line.rfind(closing) for opening, closing in _OPENERS):
+        return True
+    words = _WORD.findall(front[:_CHARACTERS].lower())
+    hits = Counter(code for word in words for code in _LANGUAGES.get(word, ()))
+    return max(hits.values(), default=0) >= _LEAST_FRONT_HITS or bool(_instructions(front))
+
+
+def _instructions(text: str) -> str:
+    """The language of a text that begins as instructions do; empty for another text, or if it is not certain."""
+    language = language_of(text)
+    if not language:
+        return ""
+    begun = text[:_BEGINNING_CHARACTERS].lower()
+    return language if _beginnings(language).search(begun) else ""
+
+
+def language_of(text: str) -> str:
+    """The language of a text without what it quotes, as a code such as ``de``; empty if it is not certain."""
+    text = _QUOTED.sub(" ", text[:_CHARACTERS]).lower()
+    scripts = Counter(map(_script, islice(filter(str.isalpha, text), _CHARACTERS)))
+    letters = scripts.total()
+    if letters < _LEAST_LETTERS:
+        return ""
+    for code, names in _SCRIPTS.items():
+        if sum(scripts[name] for name in names) >= _LEAST_SCRIPT_SHARE * letters:
+            kana = scripts["hiragana"] + scripts["katakana"]
+            if code != "ja" or kana >= _LEAST_KANA_SHARE * letters:
+                return code
+    words = _WORD.findall(text)
+    hits = Counter(code for word in words for code in _LANGUAGES.get(word, ())).most_common(2)
+    if len(words) < _LEAST_WORDS or not hits:
+        return ""
+    code, count = hits[0]
+    second = hits[1][1] if len(hits) > 1 else 0
+    is_certain = count >= max(_LEAST_HITS, _LEAST_SHARE * len(words)) and count >= _LEAST_LEAD * second
+    return code if is_certain else ""
+
+
+@cache
+def _beginnings(language: str) -> re.Pattern[str]:
+    """Finds with which words instructions begin in a language."""
+    words = alternatives(by_part("languages", "beginnings")[language])
+    is_spaced = language not in {"ja", "zh", "th", "ko"}
+    return re.compile(rf"\b(?:{words})\b" if is_spaced else words)
+
+
+def _script(letter: str) -> str:
+    return "latin" if letter.isascii() else _named_script(letter)
+
+
+@lru_cache(8192)
+def _named_script(letter: str) -> str:
+    return unicodedata.name(letter, "").split(" ", 1)[0].lower()

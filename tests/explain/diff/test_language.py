@@ -1,0 +1,99 @@
+"""A change of the language of instructions, and what only looks like it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateway.canon.lexicon import by_part
+from gateway.core.reasons import Reason
+from gateway.explain.diff.language import language_difference, language_of
+from gateway.explain.prompt_text import Message, PromptPair, PromptText
+
+SAMPLES = yaml.safe_load((Path(__file__).parent / "instructions.yaml").read_text("utf-8"))
+SHARED = "Watering cans hold five litres. Roses are cut back in autumn, and lavender wants sun and dry soil."
+
+
+def pair(before, after):
+    """Two prompts, each with these system messages and one question."""
+    texts = [
+        PromptText((*(Message("system", text) for text in each), Message("user", "Hello"))) for each in (before, after)
+    ]
+    return PromptPair(*texts, "web", "web", same_conversation=True, replies=())
+
+
+def difference(before, after):
+    return language_difference(pair([before], [after]), 0)
+
+
+@pytest.mark.parametrize("code", SAMPLES)
+def test_instructions_in_every_language_are_recognized_against_others(code):
+    assert language_of(SAMPLES[code]) == code
+    other = "fr" if code == "en" else "en"
+    found = difference(SAMPLES[other] + "\n" + SHARED, SAMPLES[code] + "\n" + SHARED)
+    assert (found.reason, found.detail, found.path) == (
+        Reason.LANGUAGE_CHANGED,
+        "instructions",
+        "messages[0].content",
+    )
+    assert found.said.endswith(f"suggested scope: {code}")
+
+
+def test_each_language_has_a_sample_and_beginnings():
+    languages = {*by_part("languages", "words"), *by_part("languages", "scripts")}
+    assert set(SAMPLES) == languages == set(by_part("languages", "beginnings"))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(code, each) for code, listed in by_part("languages", "beginnings").items() for each in listed]
+)
+def test_every_beginning_of_instructions_is_recognized(code, words):
+    body = " ".join(by_part("languages", "words").get(code, [SAMPLES[code].lower()]))
+    for each in sorted(by_part("languages", "beginnings")[code], key=len, reverse=True):
+        body = body.replace(each, "")
+    other = SAMPLES["fr" if code == "en" else "en"]
+    assert difference(other, body) is None
+    assert difference(other, f"{words} {body}").said.endswith(f": {code}")
+
+
+def test_several_leading_messages_are_read_together():
+    found = language_difference(pair([SAMPLES["en"], SHARED], [SAMPLES["de"], SHARED]), 0)
+    assert found.reason is Reason.LANGUAGE_CHANGED
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # One of both is too short, or has no language.
+        ("Be brief.", SAMPLES["de"]),
+        (SAMPLES["en"], "SKU 4711 4712 4713 4714 ABC DEF GHI JKL MNO PQR STU VWX"),
+        # The same language.
+        (SAMPLES["en"], "You are a pirate who sails on the seven seas, and you answer as one of them, with a song."),
+        # Instructions that stay stand in front.
+        (SAMPLES["en"] + "\n" + SAMPLES["fr"], SAMPLES["en"] + "\n" + SAMPLES["de"]),
+        (f'He said: "{SAMPLES["en"]}"', f'He said: "{SAMPLES["de"]}"'),
+        (f"He said: “{SAMPLES['en']}”", f"He said: “{SAMPLES['de']}”"),
+        (f"```\n{SAMPLES['en']}\n```", f"```\n{SAMPLES['de']}\n```"),
+        (f"> {SAMPLES['en']}", f"> {SAMPLES['de']}"),
+        # No instructions, but a document or a user's words.
+        (
+            SHARED,
+            "Die Gießkannen fassen fünf Liter, und die Rosen werden im Herbst auf eine Hand gekürzt, wenn es friert.",
+        ),
+        # Most of it is a quotation.
+        (SAMPLES["en"], f'You are a poet. Here is what you wrote: "{SAMPLES["de"]}"'),
+    ],
+)
+def test_what_is_no_change_of_language(before, after):
+    assert difference(before, after) is None
+
+
+def test_a_language_that_is_not_certain_is_not_named():
+    assert language_of("de la en un que a o se") == ""
+    assert language_of(f"{SAMPLES['es']} {SAMPLES['pt']}") == ""
+    assert language_of("") == ""
+
+
+def test_the_time_is_bounded_for_any_text():
+    for piece in ('"', "“a", "```", "> ", "ß", "你", "a ", "\n>"):
+        language_difference(pair([piece * 200_000], ["x" + piece * 200_000]), 0)
