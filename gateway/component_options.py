@@ -94,6 +94,7 @@ def _prompt_version(version: PromptVersionSettings) -> PromptVersion:
         canon=version.canon,
         idle_ttl_seconds=version.idle_ttl_seconds,
         max_age_seconds=version.max_age_seconds,
+        warm=version.warm,
     )
 
 

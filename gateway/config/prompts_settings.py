@@ -59,6 +59,11 @@ class PromptVersionSettings(BaseModel):
     """Seconds after which its prefix spaces end in any case. Null: as the tenant's. Where the tenant has a value of its
     own, the shorter one holds. Too small: prompts turn cold again and again."""
 
+    warm: bool = False
+    """Whether replicas get its messages, filled in with the defaults of the variables, before clients need them: when
+    they join, and when a reload makes it the current version. Needs a default for every variable; where spaces are
+    isolated `tenants`, whose caches are filled; and with several models `model`. Effective for the current version."""
+
 
 class PromptSettings(BaseModel):
     """An application's prompt: its versions, and which of them is current. Its key is the id that clients name, 1 to
@@ -154,6 +159,35 @@ def prompt_mistakes(
                 for variable in sorted(found.variables - version.variables.keys()):
                     yield here, f"the variable {variable!r} is not declared (add it to variables: {variable}: DEFAULT)"
     yield from _include_mistakes(prompts, included, facts)
+
+
+def warm_mistakes(
+    prompts: Mapping[str, PromptSettings], models: Collection[str], *, isolated: bool
+) -> Iterator[Mistake]:
+    """Versions that are to be warmed, and do not say with what or for whom; with their locations below ``prompts``.
+
+    Args:
+        prompts: The prompts, each valid on its own.
+        models: Ids of all models.
+        isolated: Whether tenants have prefix spaces of their own.
+    """
+    for name, prompt in prompts.items():
+        for number, version in prompt.versions.items():
+            place = (name, "versions", number, "warm")
+            if not version.warm:
+                continue
+            missing = [variable for variable, default in version.variables.items() if default is None]
+            if missing:
+                yield place, f"needs a default for the variable {missing[0]!r}: it is filled in with the defaults"
+            if not version.messages:
+                yield place, "there is nothing to send (add messages, or declare the prefix in warm.file)"
+            if version.model is None and len(models) > 1:
+                yield place, f"needs model, because there are several (add model, {_known(models)})"
+            if isolated and prompt.tenants is None:
+                yield (
+                    place,
+                    f"needs prompts.{name}.tenants, because spaces are isolated (say whose caches to fill)",
+                )
 
 
 def _include_mistakes(

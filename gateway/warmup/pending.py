@@ -181,5 +181,7 @@ def hot_step(hot: HotPrompt, caller: Caller, target: Target) -> WarmupStep:
 
 def _key(caller: Caller, target: Target, model: str, content: bytes) -> bytes:
     digest = hashlib.blake2b(content, digest_size=16)
-    digest.update(repr((caller.tenant.id, caller.scope, target, model)).encode("utf-8", "surrogatepass"))
+    application = "" if caller.application is None else caller.application.name
+    space = caller.tenant.id, caller.scope, application
+    digest.update(repr((*space, target, model)).encode("utf-8", "surrogatepass"))
     return digest.digest()
