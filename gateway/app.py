@@ -169,7 +169,10 @@ class Gateway:
         )
         self._keeper.load()
         self._screen = PersonalDataScreen(
-            settings.personal_data, self._models.threads, PersonalDataObservers([counts, self._audit])
+            settings.personal_data,
+            self._models.threads,
+            PersonalDataObservers([counts, self._audit]),
+            self._client,
         )
 
         # What changes the fleet, and the state that gateways share.

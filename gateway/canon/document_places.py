@@ -6,10 +6,12 @@ the rule ``document-order`` and by the miss reason ``documents_reordered``.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.config.document_order_settings import DocumentPlaceSettings
 from gateway.config.operator_patterns import OwnRegex
+
+if TYPE_CHECKING:  # pydantic takes a moment to load, and the explain worker needs it only where rules are configured
+    from gateway.config.document_order_settings import DocumentPlaceSettings
 
 _BETWEEN = re.compile(r"[\s,;|*_=~#+.-]*")
 """What may stand between two documents of a run."""
@@ -43,14 +45,20 @@ class DocumentPlace:
 
     Args:
         settings: The declaration.
+
+    Attributes:
+        settings: The declaration.
+        roles: Roles of the messages that may hold such documents; an empty one for prompts of completions.
+        citation: Finds citations; None where documents keep their numbers.
     """
 
-    def __init__(self, settings: DocumentPlaceSettings) -> None:
+    def __init__(self, settings: "DocumentPlaceSettings") -> None:
         self.settings = settings
         self.roles = frozenset(settings.roles) | {""}
         self._regex = OwnRegex(settings.regex) if settings.regex else None
         self._id = OwnRegex(settings.id) if settings.id else None
         self._number = OwnRegex(settings.number) if settings.number else None
+        self.citation = OwnRegex(settings.citation) if settings.numbers == "renumber" else None
         word = r"(?!\w)" if settings.opening[-1:].isalnum() else ""
         self._opening = re.compile(re.escape(settings.opening) + word)
 

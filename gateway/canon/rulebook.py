@@ -7,19 +7,26 @@ from functools import lru_cache
 import msgspec
 
 from gateway.canon.rule import Edit, Fields, Rule, RuleContext, applied
+from gateway.canon.rules.dash_style import DashStyle
 from gateway.canon.rules.document_order import DocumentOrder
 from gateway.canon.rules.dynamic import DynamicSuffix
 from gateway.canon.rules.history_trim import HistoryTrim
+from gateway.canon.rules.inner_spaces import InnerSpaces
 from gateway.canon.rules.json_keys import JsonKeys
+from gateway.canon.rules.json_text import JsonText
 from gateway.canon.rules.pattern import OwnPatterns
 from gateway.canon.rules.role_order import RoleOrder
+from gateway.canon.rules.system_order import SystemOrder
 from gateway.canon.rules.tool_order import ToolOrder
 from gateway.canon.rules.unicode import Unicode
 from gateway.canon.rules.whitespace import Whitespace
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import RuleMode, RuleModes, RuleName
+from gateway.core.canonical import OPT_IN, RuleMode, RuleModes, RuleName, default_mode
 
 RULES = tuple(RuleName)
+
+BY_DEFAULT = tuple(rule for rule in RuleName if rule not in OPT_IN)
+"""The rules that are tried where no configuration says which."""
 
 Modes = tuple[RuleMode, ...]
 """Mode of every rule, in the order of ``RuleName``."""
@@ -62,7 +69,7 @@ class ModeTable:
                 self._rules,
             )
             known = self._known[key] = tuple(
-                next((layer[rule] for layer in layers if rule in layer), RuleMode.OBSERVE) for rule in RULES
+                next((layer[rule] for layer in layers if rule in layer), default_mode(rule)) for rule in RULES
             )
         return known
 
@@ -142,8 +149,12 @@ def rulebook(settings: CanonSettings) -> Rulebook:
         (
             Unicode(),
             Whitespace(),
+            InnerSpaces(),
+            DashStyle(),
+            JsonText(),
             OwnPatterns(settings.patterns),
             DocumentOrder(settings.document_order),
+            SystemOrder(settings.role_order),
             RoleOrder(settings.role_order),
             ToolOrder(),
             JsonKeys(),

@@ -8,7 +8,7 @@ import time
 from rich.console import Console
 from rich.text import Text
 
-from gateway.canon.rulebook import RULES, rulebook
+from gateway.canon.rulebook import BY_DEFAULT, RULES, rulebook
 from gateway.commands.argument_types import whole_number
 from gateway.commands.broken_pipe import printed
 from gateway.commands.canon_report import Tried, as_json, as_lines
@@ -96,7 +96,7 @@ def _tried(args: argparse.Namespace) -> Tried:
     bodies = read_requests(args.file)
     rules = trial_setup(args, bodies[0].fields)
     requests = [request_of(each.place, each.fields, rules, args.model) for each in bodies]
-    names = [RuleName(name) for name in args.rule or RULES]
+    names = [RuleName(name) for name in args.rule or BY_DEFAULT]
     if rules.modes is not None and not args.rule:
         names = [name for name, mode in zip(RULES, rules.modes, strict=True) if mode is not RuleMode.OFF]
     encoder, tokenizer, notes = trial_encoder(rules.model)

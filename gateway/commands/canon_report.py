@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.canon.rule import REMOVED, Edit
 from gateway.commands.canon_trial import HINTS, NearMissAt, TrialStep, Turn
-from gateway.core.canonical import RuleMode, RuleName
+from gateway.core.canonical import RuleMode, RuleName, default_mode
 
 WIDTH = 100
 _BOLD, _DIM, _OLD, _NEW = "bold", "dim", "red", "green"
@@ -118,7 +118,8 @@ def as_lines(tried: Tried) -> Iterator[Line]:
     for note in tried.notes:
         yield from _wrapped(note, _DIM)
     left = [rule for rule in RuleName if rule not in tried.rules]
-    off = [rule for rule in left if tried.modes is not None and tried.modes[rule] is RuleMode.OFF]
+    modes = tried.modes or {rule: default_mode(rule) for rule in RuleName}
+    off = [rule for rule in left if modes[rule] is RuleMode.OFF]
     for title, rules in (("Off", off), ("Not tried", [rule for rule in left if rule not in off])):
         if rules:
             yield from _wrapped(f"{title}: {', '.join(rules)}.", _DIM)

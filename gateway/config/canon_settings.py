@@ -168,11 +168,12 @@ class CanonSettings(BaseModel):
     model_config = _STRICT
 
     rules: _Modes = {}
-    """Mode by rule; [what each rule does](../canonicalization.md#rules). A rule that is not named is observed."""
+    """Mode by rule; [what each rule does](../canonicalization.md#rules). A rule that is not named is observed;
+    `inner-spaces`, `dash-style`, `json-text` and `system-order` are off then."""
 
     routes: _Routes = {}
     """The same for one path of the API. Prompts of `/v1/completions` have no messages: there only `unicode`,
-    `whitespace`, `pattern` and `document-order` find anything."""
+    `whitespace`, `inner-spaces`, `dash-style`, `pattern` and `document-order` find anything."""
 
     document_order: DocumentOrderSettings = DocumentOrderSettings()
     """Which documents `document-order` sorts."""

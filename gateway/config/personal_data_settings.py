@@ -2,10 +2,12 @@
 
 import re
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from gateway.config.operator_patterns import compiled
+from gateway.config.replica_settings import header_secret
 
 DefaultKind = Literal["email", "phone", "card", "iban", "ipv4", "national_id"]
 BuiltInKind = Literal[DefaultKind, "person_name", "postal_address", "contract_number", "order_number"]
@@ -13,6 +15,7 @@ DEFAULT_KINDS: tuple[BuiltInKind, ...] = get_args(DefaultKind)
 BUILT_IN_KINDS = frozenset(get_args(BuiltInKind))
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_VISIBLE_ASCII = re.compile(r"[!-~]+")
 
 
 class PatternSettings(BaseModel):
@@ -34,11 +37,7 @@ class PatternSettings(BaseModel):
     @field_validator("kind")
     @classmethod
     def _is_a_new_name(cls, kind: str) -> str:
-        if not _KIND.fullmatch(kind):
-            raise ValueError(
-                "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter "
-                "(such as employee-id)"
-            )
+        _check_kind(kind)
         if kind in BUILT_IN_KINDS:
             raise ValueError(f"{kind} is built in (choose another name)")
         return kind
@@ -48,6 +47,71 @@ class PatternSettings(BaseModel):
     def _is_usable(cls, regex: str) -> str:
         compiled(regex)
         return regex
+
+
+def _check_kind(kind: str) -> None:
+    if not _KIND.fullmatch(kind):
+        raise ValueError(
+            "expected up to 40 lower-case letters, digits, dashes and underscores, beginning with a letter "
+            "(such as employee-id)"
+        )
+
+
+class DetectorSettings(BaseModel):
+    """A detector of your own, asked over HTTP for what the patterns do not find, such as names without a label;
+    [how to connect one](../personal-data.md#a-detector-of-your-own)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    url: str
+    """Where it is asked: `POST` to this URL. The texts travel there as they are, so it belongs into the same network,
+    or behind `https`."""
+
+    kinds: tuple[str, ...] = Field(min_length=1, max_length=50)
+    """The kinds that it may answer, such as `[person_name, diagnosis]`; names as in `patterns`, built-in ones included.
+    They become labels of metrics. An answer with another kind is no valid answer."""
+
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    """Secret sent to it as `authorization: Bearer`. Null: no such header."""
+
+    timeout_seconds: float = Field(default=1.0, ge=0.01, le=30.0)
+    """How long a request waits for its answer, the connection and the wait for other calls included. It is asked only
+    about texts that it has not seen of this tenant before: of a conversation, the new messages. Too small: its answers
+    come too late; too large: while it hangs, every request waits that long."""
+
+    on_failure: Literal["closed", "open"] = "closed"
+    """What happens to a request that should be masked or blocked if it gives no valid answer. `closed`: it is refused
+    with 503 and code `personal_data_detector_failed`. `open`: it goes on with what the patterns found. Both are
+    logged. In mode `report` no request waits for it."""
+
+    max_concurrent: int = Field(default=16, ge=1, le=1000)
+    """Calls at the same time, of each worker. Too small: requests wait for each other; too large: it is overloaded."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_http_url(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url) if _VISIBLE_ASCII.fullmatch(url) else None
+            valid = parts is not None and parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid or parts is None:
+            raise ValueError("expected an http or https URL, such as http://localhost:8900/find")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ValueError("expected a URL without user, query and fragment (give a secret as api_key)")
+        return url.rstrip("/")
+
+    @field_validator("kinds")
+    @classmethod
+    def _are_names(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        for kind in kinds:
+            _check_kind(kind)
+        return kinds
+
+    @field_validator("api_key")
+    @classmethod
+    def _travels_in_a_header(cls, key: SecretStr | None) -> SecretStr | None:
+        return header_secret(key)
 
 
 class PersonalDataSettings(BaseModel):
@@ -81,6 +145,9 @@ class PersonalDataSettings(BaseModel):
 
     patterns: tuple[PatternSettings, ...] = ()
     """Kinds of your own."""
+
+    detector: DetectorSettings | None = None
+    """A detector of your own, asked over HTTP. Not set: none. `analyze` does not ask it."""
 
     shared_by: int = Field(default=3, ge=1, le=100)
     """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as

@@ -1,9 +1,9 @@
 """Settings of warm-up: declared prefixes that are sent to replicas before clients need them."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SLOWEST = 0.001
 """Minimum requests per second: one in about a quarter of an hour."""
@@ -68,6 +68,12 @@ class WarmSettings(BaseModel):
 
     again: WarmAgainSettings = WarmAgainSettings()
     """Which prefixes are sent again, and when."""
+
+    @model_validator(mode="after")
+    def _has_something_to_send(self) -> Self:
+        if self.again.tokens_per_hour and self.file is None and not self.again.hottest:
+            raise ValueError("again has nothing to send (name a file of prefixes, or set again.hottest above 0)")
+        return self
 
     @field_validator("file")
     @classmethod

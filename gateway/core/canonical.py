@@ -51,13 +51,21 @@ class RuleName(StrEnum):
 
     UNICODE = "unicode"
     WHITESPACE = "whitespace"
+    INNER_SPACES = "inner-spaces"
+    DASH_STYLE = "dash-style"
+    JSON_TEXT = "json-text"
     PATTERN = "pattern"
     DOCUMENT_ORDER = "document-order"
+    SYSTEM_ORDER = "system-order"
     ROLE_ORDER = "role-order"
     TOOL_ORDER = "tool-order"
     JSON_KEYS = "json-keys"
     HISTORY_TRIM = "history-trim"
     DYNAMIC_SUFFIX = "dynamic-suffix"
+
+
+OPT_IN = frozenset({RuleName.INNER_SPACES, RuleName.DASH_STYLE, RuleName.JSON_TEXT, RuleName.SYSTEM_ORDER})
+"""Rules that are off unless a configuration names them: they change how texts look, or what is read first."""
 
 
 class RuleMode(StrEnum):
@@ -73,6 +81,11 @@ class RuleMode(StrEnum):
 
 RuleModes = dict[RuleName, RuleMode]
 """Modes, by rule."""
+
+
+def default_mode(rule: RuleName) -> RuleMode:
+    """The mode of a rule that no configuration names."""
+    return RuleMode.OFF if rule in OPT_IN else RuleMode.OBSERVE
 
 
 def read_modes(value: Any) -> Any:

@@ -150,6 +150,14 @@ class NoReplica(GatewayError):
     retry_after_seconds = 2
 
 
+class DetectorUnavailable(GatewayError):
+    """The operator's detector of personal data gave no answer, and a request that was not searched is not sent."""
+
+    status = 503
+    type = "service_unavailable"
+    retry_after_seconds = 2
+
+
 class UpstreamFailed(GatewayError):
     """The chosen replica broke the connection or answered something that is not HTTP."""
 

@@ -297,7 +297,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Build the prompt from one template in one place; or set canon: {rules: {unicode: apply, whitespace: apply}}, "
         "and the gateway evens it out.",
         _A,
-        (RuleName.UNICODE, RuleName.WHITESPACE),
+        (RuleName.UNICODE, RuleName.WHITESPACE, RuleName.INNER_SPACES, RuleName.DASH_STYLE, RuleName.JSON_TEXT),
         subject="Other whitespace or Unicode forms",
     ),
     Reason.ROLE_ORDER: ReasonText(
@@ -307,7 +307,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Send messages in one order, the system message first; or set canon: {rules: {role-order: apply}}, and the "
         "gateway orders them.",
         _A,
-        (RuleName.ROLE_ORDER,),
+        (RuleName.ROLE_ORDER, RuleName.SYSTEM_ORDER),
         subject="The changing order of messages",
     ),
     Reason.DOCUMENTS_REORDERED: ReasonText(

@@ -12,7 +12,7 @@ from gateway.canon.recognizer.calendar_words import marked
 from gateway.canon.recognizer.kinds import MOMENT
 from gateway.canon.recognizer.moments import moment
 from gateway.canon.rule import RuleContext
-from gateway.canon.rulebook import RULES, Rulebook
+from gateway.canon.rulebook import BY_DEFAULT, RULES, Rulebook
 from gateway.core.canonical import RuleName
 from gateway.core.explanation import Difference
 from gateway.core.prompt import TOKEN_BYTES
@@ -195,7 +195,8 @@ class RequestComparer:
     ) -> tuple[Sequence[TriedRules], TriedRules | None]:
         """Every rule that changes something, alone; and the fewest rules that help most."""
         first = REASONS[difference.reason].rules if difference is not None else ()
-        names = [*first, *(rule for rule in RULES if rule not in first)]
+        # Of rules that help equally, one that is on by default is better.
+        names = dict.fromkeys((*first, *BY_DEFAULT, *RULES))
         tried = [each for rule in names if (each := self._with_rules((rule,), before, after, given)) is not None]
         best: TriedRules | None = None
         left = list(tried)

@@ -248,7 +248,8 @@ class MetricCatalog:
         )
         self.personal_data_skipped = Counter(
             "gateway_personal_data_skipped",
-            "Answered requests not searched for personal data, because the queue was full or their text too long.",
+            "Answered requests not searched for personal data, or not completely: the queue was full, their text too"
+            " long, or the detector gave no answer.",
             ("tenant",),
             registry=registry,
         )

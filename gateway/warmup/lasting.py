@@ -5,6 +5,7 @@ that the budget has room for; what has waited for too long is left out, because 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +22,16 @@ from gateway.warmup.budget import Expense, HourlyBudget
 from gateway.warmup.declared import Declared
 from gateway.warmup.hot_prompts import HotPrompts
 from gateway.warmup.ledger import WarmCause, WarmLedger
-from gateway.warmup.pending import PendingWarmup, PendingWarmups, declared_key, hot_key, hot_step
+from gateway.warmup.pending import PendingWarmup, PendingWarmups, hot_step
 from gateway.warmup.runner import Clock, Job, Sleep
 from gateway.warmup.warmup_plan import Planner, WarmupStep
 
 _ROUND_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
 """Interval of looking for spaces that are about to expire."""
+
+_LOOK_AGAIN_SECONDS = 10.0
+"""The same while requests for such spaces wait."""
 
 _REFRESH_SECONDS = 5.0
 """Interval of ranking the hottest prefixes."""
@@ -84,7 +88,7 @@ class WarmLinks:
         ended: The spaces that have ended.
         expiring: The spaces whose idle time is nearly over, at a time in Unix seconds.
         owner: The owner of the spaces of a caller.
-        idle: Whether a target has no requests at all.
+        idle: Whether a target has no requests at all; also true of one that is not there.
         delay: Seconds between an end and the first request: where several gateways notice the same end, one of them
             should begin the new epoch before the others do.
         wall: Unix seconds.
@@ -207,7 +211,7 @@ class LastingWarmup:
         for replica in joined:
             self._add(self._hot_items(only=replica), WarmCause.RESTART, now)
         if now >= self._next_look and "idle" in self._settings.when:
-            self._next_look = now + _LOOK_SECONDS
+            self._next_look = now + (_LOOK_AGAIN_SECONDS if self._pending.waits(WarmCause.IDLE) else _LOOK_SECONDS)
             expiring = self._links.expiring(self._links.wall())
             self._add_spaces([name_of(space) for space in expiring], WarmCause.IDLE, now)
         if self._next_schedule is not None and now >= self._next_schedule:
@@ -244,7 +248,9 @@ class LastingWarmup:
             # Without a count, more rather than less: four bytes of text are about a token.
             tokens = len(prefix.body) // 4 if tokens is None else tokens
             items.append(
-                PendingWarmup(declared_key(step), step.caller, prefix.model, step.target, tokens, partial(_same, step))
+                PendingWarmup(
+                    (id(prefix), step.target), step.caller, prefix.model, step.target, tokens, partial(_same, step)
+                )
             )
         return items
 
@@ -259,7 +265,7 @@ class LastingWarmup:
                 continue
             items += [
                 PendingWarmup(
-                    hot_key(hot, target),
+                    (id(hot), target),
                     caller,
                     model,
                     target,
@@ -283,26 +289,31 @@ class LastingWarmup:
 
     def _send_next(self, now: float) -> None:
         held = self._held()
+        idle: dict[Target, bool] = {}
+        refused = math.inf
         self._pending.drop_stale(now)
         for item in self._pending.due(now):
+            target = item.target
             if now < self._next_send:
                 return
-            replica = item.target.replica
-            if not self._planner.accepts(item.caller, item.model, item.target):
-                self._pending.leave_out(item, "gone", now)
-            elif replica in self._in_flight:
+            if target not in idle:
+                idle[target] = target.replica not in held and self._links.idle(target)
+            if target.replica in self._in_flight:
                 continue
-            elif replica in held or not self._links.idle(item.target):
+            if not idle[target]:
                 item.blocked = "busy"
-            elif (expense := self._budget.spend(item.tokens, now)) is None:
+            elif item.tokens >= refused:
                 item.blocked = "budget"
+            elif not self._planner.accepts(item.caller, item.model, target):
+                self._pending.leave_out(item, "gone", now)
+            elif (expense := self._budget.spend(item.tokens, now)) is None:
+                item.blocked, refused = "budget", item.tokens
             else:
                 self._pending.take(item)
                 self._next_send = now + 1 / self._requests_per_second
                 self._sent += 1
                 request_id = RequestId(f"warm-{item.job_id}-{self._sent}")
-
-                self._in_flight.add(replica)
+                self._in_flight.add(target.replica)
                 self._tasks.spawn(self._work(item, expense, request_id), name=request_id)
 
     async def _work(self, item: PendingWarmup, expense: Expense, request_id: RequestId) -> None:

@@ -45,7 +45,9 @@ def warm_links(
 
     def idle(target: Target) -> bool:
         replica = fleet.find(target.replica)
-        if replica is None or overload.waits(replica.model):
+        if replica is None:
+            return True
+        if overload.waits(replica.model):
             return False
         loads = [replica.load(rank, time.monotonic()) for rank, _ in replica.loads()]
         return not any(load.requests or load.prefill_tokens for load in loads)

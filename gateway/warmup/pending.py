@@ -1,8 +1,8 @@
 """Requests of repeated warm-up that wait for an idle replica and for the budget."""
 
-import hashlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import orjson
@@ -36,7 +36,7 @@ class PendingWarmup:
     """One prefix for one target.
 
     Attributes:
-        key: The same for the same prefix, space and target.
+        key: The same for the same prefix and target.
         caller: On whose behalf it is sent.
         model: The model.
         target: Replica and rank.
@@ -48,7 +48,7 @@ class PendingWarmup:
         blocked: Why it was not sent the last time it was looked at.
     """
 
-    key: bytes
+    key: Hashable
     caller: Caller
     model: ModelId
     target: Target
@@ -72,13 +72,18 @@ class PendingWarmups:
 
     def __init__(self, observer: WarmthObserver) -> None:
         self._observer = observer
-        self._waiting: dict[bytes, PendingWarmup] = {}
+        self._causes: Counter[WarmCause] = Counter()
+        self._waiting: dict[Hashable, PendingWarmup] = {}
         self._jobs: dict[str, Job] = {}
         self._open: dict[str, int] = {}
         self.left_out = dict.fromkeys(_WORDS, 0)
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def waits(self, cause: WarmCause) -> bool:
+        """Whether requests of a cause wait."""
+        return self._causes[cause] > 0
 
     def add(
         self, items: Iterable[PendingWarmup], cause: WarmCause, now: float, due_at: float, requests_per_second: float
@@ -93,6 +98,7 @@ class PendingWarmups:
             item.job_id, item.planned_at, item.due_at = job.id, now, due_at
             if len(self._waiting) < _MAX_WAITING:
                 self._waiting[key] = item
+                self._causes[cause] += 1
             else:
                 self._left_out(item, item.blocked, now)
         return job
@@ -106,6 +112,7 @@ class PendingWarmups:
     def take(self, item: PendingWarmup) -> None:
         """It is being sent; ``done`` has to follow."""
         del self._waiting[item.key]
+        self._causes[self.job(item).cause] -= 1
 
     def job(self, item: PendingWarmup) -> Job:
         """The job of a request."""
@@ -146,18 +153,6 @@ class PendingWarmups:
         self.done(item, now)
 
 
-def declared_key(step: WarmupStep) -> bytes:
-    """The key of a declared prefix at a target."""
-    return _key(step.caller, step.target, step.prefix.model, step.prefix.body)
-
-
-def hot_key(hot: HotPrompt, target: Target) -> bytes:
-    """The key of a hot prefix at a target."""
-    return _key(
-        hot.request.caller, target, hot.request.model, hot.salt.encode("utf-8", "surrogatepass") + b"\0" + hot.ids
-    )
-
-
 def hot_step(hot: HotPrompt, caller: Caller, target: Target) -> WarmupStep:
     """The request for a hot prefix: exactly its tokens, without the messages they came from."""
     fields = dict(hot.request.fields) | {
@@ -177,11 +172,3 @@ def hot_step(hot: HotPrompt, caller: Caller, target: Target) -> WarmupStep:
         fields=fields,
     )
     return WarmupStep(None, declared, caller, target, hot.request)
-
-
-def _key(caller: Caller, target: Target, model: str, content: bytes) -> bytes:
-    digest = hashlib.blake2b(content, digest_size=16)
-    application = "" if caller.application is None else caller.application.name
-    space = caller.tenant.id, caller.scope, application
-    digest.update(repr((*space, target, model)).encode("utf-8", "surrogatepass"))
-    return digest.digest()

@@ -15,7 +15,7 @@ from gateway.canon.rule import Detected, Edit
 from gateway.canon.rulebook import Rulebook
 from gateway.commands import canon
 from gateway.commands.canon_report import WIDTH
-from gateway.core.canonical import RuleName
+from gateway.core.canonical import OPT_IN, RuleName
 from gateway.core.request import Endpoint
 from gateway.tokenize.load_tokenizer import load_local
 
@@ -130,8 +130,9 @@ def test_tokens_are_those_of_the_whole_prompt(document, file):
 def test_without_a_configuration_the_report_says_what_counted(shown, file):
     text = shown(file(chat(QUESTION)))
     assert "Tokens are counted with the built-in tokenizer (builtin:demo)" in text
-    untouched = ", ".join(rule for rule in RuleName if rule is not RuleName.HISTORY_TRIM)
+    untouched = ", ".join(rule for rule in RuleName if rule not in OPT_IN | {RuleName.HISTORY_TRIM})
     assert f"Nothing to change: {untouched}" in " ".join(text.split()).replace("dynamic- suffix", "dynamic-suffix")
+    assert "Off: inner-spaces, dash-style, json-text, system-order. Not tried: history-trim." in " ".join(text.split())
     assert "history-trim goes by how many tokens the model takes: say so with --context-limit" in text
 
 
@@ -298,7 +299,7 @@ def test_modes_come_from_the_configuration(document, shown, file, config):
     assert [(rule["rule"], rule["mode"]) for rule in found["turns"][0]["rules"]] == [("whitespace", "apply")]
     text = shown(path, "--config", settings)
     assert "whitespace (apply)   " in text
-    assert "Off: tool-order." in text
+    assert "Off: inner-spaces, dash-style, json-text, system-order, tool-order." in text
     assert "Tokens are counted with builtin:demo." in text
     # Asked for by its name, a rule that is off is tried, too.
     found = document(path, "--config", settings, "--rule", "tool-order")

@@ -15,7 +15,7 @@ from corpus_reader import LEADING, corpus, count, last_input, leading, prompt_of
 from gateway.canon.rule import RuleContext
 from gateway.canon.rulebook import rulebook
 from gateway.config.canon_settings import CanonSettings, DynamicSuffixSettings
-from gateway.core.canonical import RuleName
+from gateway.core.canonical import OPT_IN, RuleName
 from gateway.core.request import Endpoint
 
 PROMPTS = corpus()
@@ -28,10 +28,13 @@ BLOCK = re.compile(rf"{re.escape(MARKS.opening)}\n(.*?)\n{re.escape(MARKS.closin
 ENTRY = re.compile(r"^\[context (\d+)\] (.*)$", re.MULTILINE)
 LABEL_WORDS = 6
 """A line or sentence that moves with its value has so many further words at most."""
+DASHES = str.maketrans(dict.fromkeys("*•‣◦▪●∙·\u2010\u2011\u2012\u2013\u2014\u2015", "-"))
 CHANGES_ARGUMENTS = {RuleName.JSON_KEYS}
 
 ALONE = [(each,) for each in RuleName]
 SETS = [*ALONE, tuple(RuleName)]
+LOOKS_THE_SAME = tuple(each for each in RuleName if each not in OPT_IN)
+"""The rules after which texts that stay are found letter for letter."""
 
 name_of = attrgetter("name")
 each_prompt = pytest.mark.parametrize("prompt", PROMPTS, ids=name_of)
@@ -72,10 +75,11 @@ def entries(fields):
 
 
 def words(value):
-    """The words and signs of a prompt, without what is no content: marks of blocks, and characters of no width."""
+    """The words and signs of a prompt, without what is no content: marks of blocks, and characters of no width. Bullets
+    and dashes of all kinds are one."""
     found = Counter()
     for text in strings(value):
-        visible = re.sub("[\u200b\u2060\ufeff]", "", unicodedata.normalize("NFC", text))
+        visible = re.sub("[\u200b\u2060\ufeff]", "", unicodedata.normalize("NFC", text.translate(DASHES)))
         content = POINTER.sub(" ", visible.replace(MARKS.opening, " ").replace(MARKS.closing, " "))
         found.update(re.findall(r"[A-Za-z0-9_]+|\S", content))
     return found
@@ -141,7 +145,7 @@ def test_what_is_data_stays_in_its_place(prompt):
         for number, contents in enumerate(before):
             for position, content in enumerate(contents):
                 assert content.count(text) == after[number][position].count(text), text
-    everything = canonical(prompt, tuple(RuleName)).fields
+    everything = canonical(prompt, LOOKS_THE_SAME).fields
     for text in prompt.kept:
         assert count(text, prompt_of(everything)) == count(text, prompt_of(prompt.body)), text
 
@@ -177,7 +181,7 @@ def test_which_rules_find_something(prompt):
 
 @each_prompt
 def test_texts_after_all_rules(prompt):
-    fields = canonical(prompt, tuple(RuleName)).fields
+    fields = canonical(prompt, LOOKS_THE_SAME).fields
     for text in prompt.becomes:
         assert count(text, prompt_of(fields)) >= 1, text
     for text in (*prompt.gone, *prompt.lost):

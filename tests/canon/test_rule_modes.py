@@ -12,9 +12,13 @@ def mode(table, rule, *, model="m", route=CHAT, tenant=()):
     return table.modes(model, route, tenant)[tuple(RuleName).index(rule)]
 
 
-def test_rules_without_a_setting_are_observed():
+def test_rules_without_a_setting_are_observed_but_for_those_that_are_off_by_default():
     table = ModeTable({}, {}, {})
-    assert set(table.modes("m", CHAT, ())) == {OBSERVE}
+    modes = dict(zip(RuleName, table.modes("m", CHAT, ()), strict=True))
+    off = {"inner-spaces", "dash-style", "json-text", "system-order"}
+    assert modes == {rule: OFF if rule in off else OBSERVE for rule in RuleName}
+    for rule in off:
+        assert mode(ModeTable({RuleName(rule): OBSERVE}, {}, {}), RuleName(rule)) is OBSERVE
     assert rules_in(table.modes("m", CHAT, ()), APPLY) == frozenset()
 
 

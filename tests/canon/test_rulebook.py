@@ -14,6 +14,7 @@ FAULTS = {
     "messages": [
         {"role": "user", "content": "An old question, asked long ago. " * 80},
         {"role": "system", "content": "Cafe\u0301 help.  \nBuild: 77\nCurrent time: 2026-11-21 10:02\nBe brief."},
+        {"role": "system", "content": '• Be  kind.\n{"b":1, "a":2}'},
         {"role": "assistant", "content": "An old answer. " * 80},
         {"role": "user", "content": "Another question. " * 40},
         {

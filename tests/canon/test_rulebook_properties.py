@@ -32,6 +32,8 @@ WITHOUT_CUTS = tuple(rule for rule in RuleName if rule is not RuleName.HISTORY_T
 # What keeps every character, but for spaces and characters without width. `pattern` has no patterns here.
 KEEP_ALL = tuple(rule for rule in WITHOUT_CUTS if rule is not RuleName.DYNAMIC_SUFFIX)
 
+DASHES = dict.fromkeys(map(ord, "*•‣◦▪●∙·\u2010\u2011\u2012\u2013\u2014\u2015"), "-")
+
 EACH_RULE_AND_ALL = [*((rule,) for rule in RuleName), ALL]
 rulebooks = st.sampled_from(sorted(RULEBOOKS))
 limits = st.sampled_from([0, 40, 200, 100_000])
@@ -46,10 +48,11 @@ def canonical(fields, names, which=("none", False), limit=0):
 
 
 def characters(value):
-    """How often every character occurs in the texts of a value, as people see it: composed, and without spaces."""
+    """How often every character occurs in the texts of a value, as people see it: composed, without spaces, and with
+    one kind of bullet and dash."""
     found = Counter()
     if isinstance(value, str):
-        seen = value.translate(dict.fromkeys(map(ord, "\u200b\u2060\ufeff")))
+        seen = value.translate(dict.fromkeys(map(ord, "\u200b\u2060\ufeff")) | DASHES)
         found.update("".join(unicodedata.normalize("NFC", seen).split()))
     elif isinstance(value, dict):
         for inner in value.values():

@@ -103,6 +103,12 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         ("canon: {patterns: [{name: a, regex: 'x*'}]}", "canon.patterns[0].regex: it matches the empty text"),
         ("canon: {patterns: [{name: A, regex: x}]}", "canon.patterns[0].name: expected up to 40 lower-case letters"),
         ("canon: {dynamic-suffix: apply}", "canon.dynamic-suffix: unknown key (did you mean dynamic_suffix?)"),
+        ("warm: {again: {tokens_per_hour: 9, hottest: 0}}", "warm: again has nothing to send (name a file"),
+        (
+            "warm: {again: {when: [resets]}}",
+            "warm.again.when[0]: expected reset, expiry, restart or idle, got 'resets'",
+        ),
+        ("warm: {again: {every_seconds: 5}}", "warm.again.every_seconds: expected at least 60, got 5"),
         # a tenant's own time where all share one space
         (
             f"tenants: [{{id: a, keys: ['sha256:{'0' * 64}'], idle_ttl_seconds: 60}}]\nspaces: {{isolation: none}}",

@@ -11,7 +11,7 @@ from gateway.admin import live_stream as live
 from gateway.admin import orders
 from gateway.admission import tenant_limits
 from gateway.api import cors, parse
-from gateway.canon.pii import counting
+from gateway.canon.pii import counting, detector
 from gateway.cluster import redis_context as context
 from gateway.config import server_settings
 from gateway.config import yaml_document as document
@@ -97,6 +97,8 @@ FIXED: dict[str, Any] = {
     "Body that is explained by its text": request.LONG_BODY_BYTES,
     "Label values of one total": counts._MAX_KEYS,
     "Pieces of personal data counted of a prompt": counting._MAX_FINDINGS,
+    "Answer of a detector of personal data": detector._MAX_ANSWER_BYTES,
+    "Findings in such an answer": detector._MAX_FINDINGS,
     "Requests that wait to be searched": counting._MAX_WAITING,
     "Context blocks that wait for Redis": context._WAITING_BYTES,
     "Lines of the audit log that wait for the disk": audit_writer._MAX_LINES,

@@ -71,8 +71,8 @@ def test_a_time_in_front_is_found_with_its_token_byte_path_cause_and_rule(compar
 
 
 def test_a_rule_that_would_not_help_as_of_another_time_is_not_proposed(compared):
-    before = chat(system(f"Current time: 2026-04-21 10:02\n{CAFE}"), QUESTION)
-    after = chat(system(f"Current time: 2026-04-21 10:07\n{CAFE}"), QUESTION)
+    before = chat(system(f"Local time: 2026-04-21 10:02\n{CAFE}"), QUESTION)
+    after = chat(system(f"Local time: 2026-04-21 10:07\n{CAFE}"), QUESTION)
     code, report = compared(before, after, "--now", "2026-11-23T09:00:00Z")
     assert code == 1
     assert "No rule removes the difference" in report

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from running_gateway import COMPLETIONS, eventually
+from scripted_engine import response
 from tenancy import ask_as, error, key, sections, tenant
 
 MAIL = "jane.doe@example.com"
@@ -144,3 +145,40 @@ async def test_its_text_is_nowhere_but_in_the_request(setup, capfd, tmp_path):
     assert "personal_data" in reported
     assert MAIL not in reported
     assert "jane" not in reported
+
+
+async def hooked_gateway(start_gateway, engine, hook, *, on_failure):
+    detector = {"url": f"{hook.url}/find", "kinds": ["person_name"], "timeout_seconds": 0.5, "on_failure": on_failure}
+    masking = tenant("mask", personal_data="mask")
+    return await start_gateway(engine, **sections(masking), personal_data={"where": "all", "detector": detector})
+
+
+@pytest.mark.parametrize("answer", [b"no", b'{"findings": []}', None])
+async def test_a_detector_that_fails_closed_refuses_in_the_apis_form(engine, scripted, start_gateway, answer):
+    if answer is None:
+        scripted.says()
+    else:
+        scripted.says(response(answer))
+    gateway = await hooked_gateway(start_gateway, engine, scripted, on_failure="closed")
+    refused = await ask_as(gateway, "mask", messages=leading(SHARED))
+    assert error(refused) == (503, "personal_data_detector_failed")
+    assert "personal_data.detector" in refused.json()["error"]["message"]
+    assert "retry-after" in refused.headers
+    assert not engine.requests
+
+
+async def test_a_detector_that_hangs_and_fails_open_lets_the_request_go_on_masked(engine, scripted, start_gateway):
+    scripted.says()
+    gateway = await hooked_gateway(start_gateway, engine, scripted, on_failure="open")
+    assert (await ask_as(gateway, "mask", messages=leading(SHARED))).status_code == 200
+    assert MAIL.encode() not in engine.requests[-1].body
+
+
+async def test_what_a_detector_finds_does_not_reach_the_engine(engine, scripted, start_gateway):
+    scripted.says(response(b'{"findings": [[{"kind": "person_name", "start": 0, "end": 3}], []]}'))
+    gateway = await hooked_gateway(start_gateway, engine, scripted, on_failure="closed")
+    assert (await ask_as(gateway, "mask", messages=leading("You help with parcels."))).status_code == 200
+    sent = json.loads(engine.requests[-1].body)["messages"]
+    assert [message["content"] for message in sent] == ["[person_name] help with parcels.", "My mail is [email]"]
+    (asked,) = scripted.received
+    assert json.loads(asked.body) == {"texts": ["You help with parcels.", "My mail is user@example.org"]}

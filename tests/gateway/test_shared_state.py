@@ -2,10 +2,11 @@
 
 import asyncio
 import collections
+import json
 import time
 
 from running_gateway import eventually, know_each_other
-from tenancy import SECRET, ask_as, cached, sections, tenant
+from tenancy import SECRET, SYSTEM, ask_as, cached, sections, tenant
 
 from gateway.core.ids import ReplicaId, Target
 
@@ -264,6 +265,25 @@ async def test_use_at_any_gateway_keeps_a_space_alive(engine, start_group):
         await asyncio.sleep(0.6)
         await ask_as(second, "a")
     assert await epochs(first) == before == await epochs(second)
+
+
+async def test_after_a_reset_each_gateway_finds_what_was_warmed_again(engine, start_group, tmp_path):
+    file = tmp_path / "prefixes.json"
+    file.write_text(json.dumps([{"model": "demo", "tenant": "a", "messages": [{"role": "system", "content": SYSTEM}]}]))
+    warm = {"file": file, "requests_per_second": 1000.0, "again": {"tokens_per_hour": 100_000}}
+    first, second = await start_group([engine], **sections(tenant("a")), warm=warm)
+    await ask_as(first, "a")
+    assert (await reset(first, all=True)).status_code == 200
+
+    async def warmed():
+        jobs = [(await each.admin.get("/admin/api/warm")).json()["jobs"] for each in (first, second)]
+        return all(any(job["cause"] == "reset" and job["done"] for job in each) for each in jobs)
+
+    await eventually(warmed)
+    await eventually(lambda: _same(first, second, "a"))
+    for each in (first, second):
+        answer = await ask_as(each, "a")
+        assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 100, answer.headers
 
 
 async def test_without_isolation_gateways_begin_each_epoch_together(engine, start_group):

@@ -65,6 +65,21 @@ def test_a_file_keeps_the_epoch_over_a_restart():
     assert salt(late, 61.0) not in (first, None)
 
 
+def test_what_expires_soon_is_what_was_not_used_for_most_of_its_time():
+    made = shared(max_age_seconds=100, idle_ttl_seconds=60)
+    salt(made, 0.0)
+    assert made.expiring(39.0, 1 / 3) == []
+    (space,) = made.expiring(41.0, 1 / 3)
+    assert (space.model_id, space.tenant) == ("m", "")
+    salt(made, 40.0)
+    assert made.expiring(79.0, 1 / 3) == []
+    salt(made, 50.0)
+    assert made.expiring(95.0, 1 / 3) == []  # its age ends it before that
+    never = spaces(isolation="none")
+    salt(never, 0.0)
+    assert never.expiring(1e9, 1 / 3) == []
+
+
 def test_a_reset_counts_beside_expiry():
     made = shared()
     first = salt(made, 0.0)

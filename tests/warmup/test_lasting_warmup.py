@@ -205,10 +205,10 @@ async def test_a_replica_that_is_down_is_skipped_and_one_that_fails_is_reported(
     fake.busy = {"a"}
     fake.ended.on_space_end(end())
     await settled()
-    fake.replica("a").up = False
+    fake.replica("a").up, fake.busy = False, set()
     job = await job_of(made, "reset")
     assert (job["left_out"], fake.flow.requests) == ({"gone": 1}, [])
-    fake.replica("a").up, fake.busy = True, set()
+    fake.replica("a").up = True
     fake.flow.answer = lambda request: (503, b'{"error": {"message": "no"}}')
     fake.ended.on_space_end(end(ResetCause.IDLE_TTL))
     job = await job_of(made, "expiry")

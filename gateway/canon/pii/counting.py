@@ -16,7 +16,7 @@ import structlog
 import xxhash
 
 from gateway.canon.pii.passages import Beginning, Passage, beginnings, has_more_pieces, searched
-from gateway.canon.pii.scanner import Hit, Scanner
+from gateway.canon.pii.scanner import DetectorFailed, Hit, Scanner
 from gateway.config.operator_patterns import TooSlow
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import FindingReport, PersonalFinding
@@ -282,10 +282,13 @@ class Counting:
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 continue
             try:
-                hits = await self.scanner.find(texts, request.caller.tenant)
+                hits: Sequence[tuple[Hit, ...]] = await self.scanner.find(texts, request.caller.tenant)
             except (Overloaded, TooSlow):
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 continue
+            except DetectorFailed as failed:
+                self._observer.on_personal_data_skipped(request.caller.tenant)
+                hits = failed.hits
             if not any(hits):
                 continue
             whole = whole or beginnings(request, everywhere=everywhere)

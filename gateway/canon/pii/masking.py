@@ -1,5 +1,6 @@
 """Replaces findings in a request by placeholders."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,9 +30,17 @@ def masked(
     }
     return msgspec.structs.replace(
         request,
-        body=replaced(request.body, {path: orjson.dumps(text) for path, text in texts.items()}),
+        body=replaced(request.body, {path: json_text(text) for path, text in texts.items()}),
         fields=_changed(request.fields, list(texts.items()), 0),
     )
+
+
+def json_text(text: str) -> bytes:
+    """A text as JSON, also if it holds half a character, which engines take."""
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return json.dumps(text).encode()
 
 
 def _masked(text: str, hits: Sequence[Hit], placeholders: Placeholders, *, is_json: bool) -> str:

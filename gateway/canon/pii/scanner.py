@@ -6,7 +6,7 @@ part of every request, is searched once.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from xxhash import xxh3_128_digest
 
@@ -39,6 +39,24 @@ class Hit(NamedTuple):
     kind: str
     start: int
     length: int
+
+
+class DetectorFailed(Exception):
+    """The operator's detector gave no valid answer. The message completes "the detector …" and quotes no text.
+
+    Attributes:
+        hits: What the patterns found in each of the texts.
+    """
+
+    hits: Sequence[tuple[Hit, ...]] = ()
+
+
+class Detector(Protocol):
+    """A detector of the operator's own."""
+
+    async def find(self, texts: Sequence[str]) -> list[list[Hit]]:
+        """Findings in each text; they may overlap. Raises DetectorFailed."""
+        ...
 
 
 class Patterns:
@@ -143,15 +161,17 @@ class Scanner:
     Args:
         patterns: Patterns to search for.
         threads: Threads for long texts.
+        detector: Asked for what the patterns do not find; None without one.
     """
 
-    def __init__(self, patterns: Patterns, threads: LongTexts) -> None:
+    def __init__(self, patterns: Patterns, threads: LongTexts, detector: Detector | None = None) -> None:
         self._patterns = patterns
         self._threads = threads
+        self._detector = detector
         self._memo = FoundCache(_MEMO_BYTES)
 
     async def find(self, texts: Sequence[str], owner: Tenant) -> list[tuple[Hit, ...]]:
-        """Findings in each text. Does not wait if all texts are cached or short.
+        """Findings in each text. Does not wait if all texts are cached, or short and there is no detector.
 
         Args:
             texts: The texts.
@@ -160,6 +180,7 @@ class Scanner:
 
         Raises:
             Overloaded: the texts are long, and too many long texts of the tenant wait for a thread.
+            DetectorFailed: the detector did; what the patterns found is in ``hits``, and is not cached.
         """
         name = owner.id
         known = [self._memo.get(name, text) for text in texts]
@@ -168,10 +189,16 @@ class Scanner:
             found = self._search(unknown)
         else:
             found = await self._threads.run(owner, sum(map(len, unknown)), self._search, unknown)
+        if self._detector is not None and unknown:
+            try:
+                detected = await self._detector.find(unknown)
+            except DetectorFailed as failed:
+                failed.hits = _filled(known, found)
+                raise
+            found = [_merged(ours, theirs) for ours, theirs in zip(found, detected, strict=True)]
         for text, hits in zip(unknown, found, strict=True):
             self._memo.put(name, text, hits)
-        rest = iter(found)
-        return [next(rest) if hits is None else hits for hits in known]
+        return _filled(known, found)
 
     def known(self, text: str, owner: Tenant) -> tuple[Hit, ...] | None:
         """The findings in a text, if they are cached; see ``find``."""
@@ -179,6 +206,22 @@ class Scanner:
 
     def _search(self, texts: Sequence[str]) -> list[tuple[Hit, ...]]:
         return [self._patterns.find(text) for text in texts]
+
+
+def _filled(known: Sequence[tuple[Hit, ...] | None], found: Sequence[tuple[Hit, ...]]) -> list[tuple[Hit, ...]]:
+    """The known findings with those of the other texts in the gaps."""
+    rest = iter(found)
+    return [next(rest) if hits is None else hits for hits in known]
+
+
+def _merged(ours: Sequence[Hit], theirs: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Findings of patterns and detector, sorted and disjoint; the kind of a pattern counts where they overlap."""
+    if not theirs:
+        return tuple(ours)
+    spans = [
+        (hit.start, hit.start + hit.length, rank, hit.kind) for rank, hits in enumerate((ours, theirs)) for hit in hits
+    ]
+    return tuple(_joined(spans))
 
 
 def _cost(texts: Sequence[str]) -> int:

@@ -8,16 +8,18 @@ from typing import TypeVar
 import structlog
 
 from gateway.canon.pii.counting import Counting, SharedPrefixes, Tally
+from gateway.canon.pii.detector import HookDetector
 from gateway.canon.pii.masking import masked
 from gateway.canon.pii.passages import Passage, has_more_pieces, searched
-from gateway.canon.pii.scanner import Hit, Patterns, Scanner
+from gateway.canon.pii.scanner import DetectorFailed, Hit, Patterns, Scanner
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.canonical import FindingReport
-from gateway.core.errors import BadRequest, GatewayError, Overloaded
+from gateway.core.errors import BadRequest, DetectorUnavailable, GatewayError, Overloaded
 from gateway.core.ports import LongTexts, PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import PersonalDataMode
+from gateway.http_client import HttpClient
 from gateway.tasks import TaskGroupOwner
 
 _MAX_FINDINGS_PER_SPACE = 1000
@@ -25,6 +27,7 @@ _MAX_FINDINGS = 50_000
 _MAX_PREFIXES = 50_000
 _MAX_PIECES = 20_000
 _INLINE_BODY_BYTES = 64 * 1024
+_CONNECT_SECONDS = 5.0
 
 _log = structlog.get_logger("gateway.canon")
 
@@ -42,14 +45,23 @@ class PersonalDataScreen:
         settings: Kinds and patterns to search for.
         threads: Threads for long texts.
         observer: Notified of findings in answered requests.
+        client: Connections to the operator's own detector; None: a client of its own.
     """
 
-    def __init__(self, settings: PersonalDataSettings, threads: LongTexts, observer: PersonalDataObserver) -> None:
+    def __init__(
+        self,
+        settings: PersonalDataSettings,
+        threads: LongTexts,
+        observer: PersonalDataObserver,
+        client: HttpClient | None = None,
+    ) -> None:
         self._threads = threads
+        self._client = client or HttpClient(_CONNECT_SECONDS)
+        self._closes_client = client is None
         self._shared_by = settings.shared_by
         self._max_characters = settings.max_characters
         self._everywhere = settings.where == "all"
-        self._scanner = Scanner(_patterns(settings), threads)
+        self._scanner = self._new_scanner(settings)
         self._tally = Tally(_MAX_FINDINGS_PER_SPACE, _MAX_FINDINGS)
         self._counting = Counting(
             self._scanner,
@@ -69,10 +81,12 @@ class PersonalDataScreen:
     async def stop(self) -> None:
         """Stop counting; drops waiting requests."""
         await self._tasks.cancel()
+        if self._closes_client:
+            self._client.close()
 
     def configure(self, settings: PersonalDataSettings) -> None:
         """Replace the settings. Findings so far stay; if ``shared_by`` changes, shared prefixes are counted anew."""
-        self._scanner = self._counting.scanner = Scanner(_patterns(settings), self._threads)
+        self._scanner = self._counting.scanner = self._new_scanner(settings)
         self._max_characters = self._counting.max_characters = settings.max_characters
         self._everywhere = self._counting.everywhere = settings.where == "all"
         if settings.shared_by != self._shared_by:
@@ -85,6 +99,7 @@ class PersonalDataScreen:
         Raises:
             BadRequest: the tenant's mode is ``block`` and there are findings, or there is too much text to search.
             Overloaded: too many of the tenant's long texts wait for a thread.
+            DetectorUnavailable: the operator's detector gave no valid answer, and it fails closed.
             GatewayError: the search failed. A request that could not be searched is not sent.
         """
         mode = request.caller.tenant.personal_data
@@ -106,7 +121,7 @@ class PersonalDataScreen:
                 return request
             if mode is PersonalDataMode.MASK:
                 return await self._masked(request, findings)
-        except Overloaded:
+        except (Overloaded, DetectorUnavailable):
             raise
         except TooSlow:
             what = "The search for personal data takes too long (personal_data.patterns) for what is there"
@@ -133,8 +148,25 @@ class PersonalDataScreen:
         return self._tally.reports(space)
 
     async def _findings(self, request: ChatRequest, passages: Sequence[Passage]) -> _Findings:
-        found = await self._scanner.find([passage.text for passage in passages], request.caller.tenant)
+        found: Sequence[tuple[Hit, ...]]
+        try:
+            found = await self._scanner.find([passage.text for passage in passages], request.caller.tenant)
+        except DetectorFailed as failed:
+            _log.warning("personal_data_detector_failed", request_id=request.request_id, problem=str(failed))
+            if not self._fails_open:
+                raise DetectorUnavailable(
+                    f"The detector of personal data (personal_data.detector) {failed}, so the request was not sent. Try"
+                    " again in a moment.",
+                    code="personal_data_detector_failed",
+                ) from None
+            found = failed.hits
         return [(passage, hits) for passage, hits in zip(passages, found, strict=True) if hits]
+
+    def _new_scanner(self, settings: PersonalDataSettings) -> Scanner:
+        detector = settings.detector
+        self._fails_open = detector is not None and detector.on_failure == "open"
+        hook = None if detector is None else HookDetector(detector, self._client)
+        return Scanner(_patterns(settings), self._threads, hook)
 
     async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:
         return await self._work(request, masked, request, findings)

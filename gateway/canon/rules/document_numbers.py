@@ -7,15 +7,15 @@ text may refer to a document in a way that cannot be followed, nothing is number
 
 import re
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
-from gateway.canon.document_places import PlacedDocument
+from gateway.canon.document_places import DocumentPlace, PlacedDocument
 from gateway.canon.lexicon import entries
 from gateway.canon.rule import Fields
 from gateway.canon.rules.text_replacements import TextReplacement
 from gateway.canon.texts import LONGEST_TEXT, Text, messages, texts
-from gateway.config.document_order_settings import DocumentPlaceSettings
 from gateway.config.operator_patterns import OwnRegex, TooSlow
 from gateway.core.json_edit import Path
 
@@ -27,6 +27,8 @@ _WORD_CHARS = 32
 """Characters in front of a number in which the word that it belongs to is looked for."""
 
 _MOST_DIGITS = 3
+_MOST_RUNS = 8
+"""A turn with more runs of numbered documents is left alone: each of its texts is searched for each run."""
 
 _SPELLED = re.compile(
     r"\b(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|last|next|previous|preceding|following|"
@@ -41,13 +43,13 @@ class NumberedRun(NamedTuple):
     """A run of numbered documents.
 
     Attributes:
-        settings: Its declaration.
+        place: Its declaration.
         text: The text that holds it.
         documents: The documents as they were sent.
         order: Their indexes in the order in which they get the same numbers anew; as they are: the run stays.
     """
 
-    settings: DocumentPlaceSettings
+    place: DocumentPlace
     text: Text
     documents: Sequence[PlacedDocument]
     order: Sequence[int]
@@ -74,22 +76,21 @@ def renumbered(fields: Fields, runs: Sequence[NumberedRun]) -> Iterator[tuple[Nu
     """
     if not any(run.is_changed for run in runs):
         return
-    turns = _turns(fields)
+    turn_of = _turns(fields)
+    texts_of: dict[Hashable, list[Text]] = {}
+    for text in texts(fields):
+        texts_of.setdefault(turn_of(text), []).append(text)
     by_turn: dict[Hashable, list[NumberedRun]] = {}
     for run in runs:
-        by_turn.setdefault(_turn(run.text, turns), []).append(run)
-    for turn in by_turn.values():
+        by_turn.setdefault(turn_of(run.text), []).append(run)
+    for turn, there in by_turn.items():
+        if len(there) > _MOST_RUNS or not _are_distinct(there):
+            continue
         try:
-            found = [(run, list(_replacements(fields, run, turns))) for run in turn if run.is_changed]
+            found = [(run, list(_replacements(texts_of[turn], run))) for run in there if run.is_changed]
         except (TooSlow, _NotFollowed):
             continue
-        if found and _are_distinct(turn):
-            yield from found
-
-
-def _turn(text: Text, turns: Mapping[int, int]) -> Hashable:
-    """The turn of a text; each prompt of a completion is one of its own."""
-    return turns.get(text.message, 0) if text.role else text.path
+        yield from found
 
 
 def _are_distinct(runs: Sequence[NumberedRun]) -> bool:
@@ -98,8 +99,8 @@ def _are_distinct(runs: Sequence[NumberedRun]) -> bool:
     return len(set(numbers)) == len(numbers)
 
 
-def _replacements(fields: Fields, run: NumberedRun, turns: Mapping[int, int]) -> Iterator[Placed]:
-    """The run in its new order, and its citations.
+def _replacements(turn: Sequence[Text], run: NumberedRun) -> Iterator[Placed]:
+    """The run in its new order, and its citations in the texts of its turn.
 
     Raises:
         _NotFollowed: numbers do not count up by one, or something cannot be followed.
@@ -107,23 +108,17 @@ def _replacements(fields: Fields, run: NumberedRun, turns: Mapping[int, int]) ->
     """
     numbers = _numbers(run)
     yield run.text.path, _in_order(run, numbers)
-    yield from _citations(
-        fields, run, turns, {numbers[index]: number for index, number in zip(run.order, numbers, strict=True)}
-    )
+    yield from _citations(turn, run, {numbers[index]: number for index, number in zip(run.order, numbers, strict=True)})
 
 
 class _NotFollowed(Exception):
     """Something may refer to a document in a way that cannot be followed."""
 
 
-def _turns(fields: Fields) -> Mapping[int, int]:
-    """The number of answers in front of each message."""
-    turns: dict[int, int] = {}
-    answers = 0
-    for number, message in enumerate(messages(fields)):
-        turns[number] = answers
-        answers += message.get("role") == "assistant"
-    return turns
+def _turns(fields: Fields) -> Callable[[Text], Hashable]:
+    """Gives the turn of a text: the number of answers in front of it. Each prompt of a completion is one of its own."""
+    answers = list(accumulate(message.get("role") == "assistant" for message in messages(fields)))
+    return lambda text: answers[text.message] if text.message < len(answers) else text.path
 
 
 def _numbers(run: NumberedRun) -> list[int]:
@@ -154,29 +149,25 @@ def _in_order(run: NumberedRun, numbers: Sequence[int]) -> TextReplacement:
     return TextReplacement(run.documents[0].start, done, "".join(pieces), "renumbered")
 
 
-def _citations(fields: Fields, run: NumberedRun, turns: Mapping[int, int], news: Mapping[int, int]) -> Iterator[Placed]:
+def _citations(turn: Sequence[Text], run: NumberedRun, news: Mapping[int, int]) -> Iterator[Placed]:
     """The citations of a run with their new numbers.
 
     Raises:
         _NotFollowed: a document cites one, or something else may refer to one.
         TooSlow: a search takes too long.
     """
-    regex = OwnRegex(run.settings.citation)
-    turn = _turn(run.text, turns)
+    stays = run.place.settings.in_front == "stay"
     is_behind = False
-    for text in texts(fields):
+    for text in turn:
         is_own = text.path == run.text.path
         is_behind = is_behind or is_own
-        if text.role == "assistant" or _turn(text, turns) != turn:
+        if text.role == "assistant" or (stays and not is_behind):
             continue
-        stays = run.settings.in_front == "stay"
-        if stays and not is_behind:
-            continue
-        if len(text.text) > LONGEST_TEXT:
+        if len(text.text) > LONGEST_TEXT or run.place.citation is None:
             raise _NotFollowed
         documents = run.documents if is_own else ()
         first = documents[0].start if documents and stays else 0
-        for piece in _followed(text.text, documents, first, regex, news):
+        for piece in _followed(text.text, documents, first, run.place.citation, news):
             yield text.path, piece
 
 

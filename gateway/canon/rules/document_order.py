@@ -5,7 +5,7 @@ Documents trade places; what stands between them stays. Numbers travel with thei
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from gateway.canon.document_places import DocumentPlace, PlacedDocument
@@ -63,18 +63,23 @@ class DocumentOrder:
         """See ``Rule``. Numbers that were given anew once stay so in the later turns of a conversation."""
         if not self._places:
             return NOTHING
-        edits, remember = self._edits(fields, list(self._runs(fields)), given)
+        runs, was_slow = self._runs(fields)
+        if not runs:
+            return NOTHING_NOW if was_slow else NOTHING
+        edits, remember = self._edits(fields, runs, given)
         if not edits or not self._is_settled(applied(fields, edits), given):
-            return NOTHING_NOW  # a search that took too long may be faster another time
+            return NOTHING_NOW
         return Detected(edits, remember, is_of_now=True)
 
     def _is_settled(self, fields: Fields, given: RuleContext) -> bool:
         """Whether a changed prompt needs no more changes: a declaration may find other documents in the new order."""
-        return not self._edits(fields, list(self._runs(fields)), given)[0]
+        return not self._edits(fields, self._runs(fields)[0], given)[0]
 
-    def _runs(self, fields: Fields) -> Iterator[_Run]:
-        """The runs of all declarations; where two overlap, that of the earlier declaration."""
+    def _runs(self, fields: Fields) -> tuple[Sequence[_Run], bool]:
+        """The runs of all declarations, of two that overlap that of the earlier declaration; and whether a search took
+        too long, which it may not another time."""
         found: dict[Path, list[_Run]] = {}
+        was_slow = False
         for place in self._places:
             for text in texts(fields, place.roles):
                 if len(text.text) > LONGEST_TEXT:
@@ -82,11 +87,11 @@ class DocumentOrder:
                 try:
                     runs = place.runs(text.text)
                 except TooSlow:
+                    was_slow = True
                     continue
                 there = found.setdefault(text.path, [])
                 there += _beside(there, (_Run(place, text, run) for run in runs))
-        for there in found.values():
-            yield from there
+        return [run for there in found.values() for run in there], was_slow
 
     def _edits(
         self, fields: Fields, runs: Sequence[_Run], given: RuleContext
@@ -101,11 +106,12 @@ class DocumentOrder:
                     pieces.setdefault(run.text.path, []).append(_sorted(run, order))
                 order = ()
             if run.place.settings.number:
-                numbered.append(NumberedRun(run.place.settings, run.text, run.documents, order))
+                numbered.append(NumberedRun(run.place, run.text, run.documents, order))
         remember: dict[bytes, str] = {}
+        last_answer = _last_answer(fields)
         for changed, replacements in renumbered(fields, numbered):
             key = _key(changed, given.owner)
-            if _is_answered(fields, changed.text) and given.recall(key) is None:
+            if changed.text.message < last_answer and given.recall(key) is None:
                 # It was not numbered anew when it was answered, so the answer cites the numbers as they were sent.
                 continue
             remember[key] = _RENUMBERED
@@ -165,15 +171,16 @@ def _sorted(run: _Run, order: Sequence[int]) -> TextReplacement:
     return TextReplacement(start, end, "".join(pieces), "sorted")
 
 
-def _is_answered(fields: Fields, text: Text) -> bool:
-    """Whether an answer follows the message of a text."""
-    return any(message.get("role") == "assistant" for message in messages(fields)[text.message + 1 :])
+def _last_answer(fields: Fields) -> int:
+    """Index of the last answer; -1 for none."""
+    chat = messages(fields)
+    return next((n for n in range(len(chat) - 1, -1, -1) if chat[n].get("role") == "assistant"), -1)
 
 
 def _key(run: NumberedRun, owner: str) -> bytes:
     """Key under which it is stored that a run was numbered anew; differs in length from keys of conversations."""
     start, end = run.documents[0].start, run.documents[-1].end
-    named = f"{owner}\0{run.settings.name}\0{run.text.text[start:end]}".encode("utf-8", "surrogatepass")
+    named = f"{owner}\0{run.place.settings.name}\0{run.text.text[start:end]}".encode("utf-8", "surrogatepass")
     return b"documents:" + hashlib.blake2b(named, digest_size=_KEY_BYTES).digest()
 
 

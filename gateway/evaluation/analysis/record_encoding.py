@@ -9,7 +9,7 @@ import orjson
 import xxhash
 
 from gateway.api.parse import parse_request
-from gateway.core.canonical import Canonicalized, RuleMode, RuleName
+from gateway.core.canonical import Canonicalized, RuleName, default_mode
 from gateway.core.errors import GatewayError, TokenizerUnavailable
 from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.ids import RequestId
@@ -25,7 +25,7 @@ from gateway.tokenize.encoder import check_size, stand_in
 from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
 
-_OBSERVED = Canonicalized(modes=(RuleMode.OBSERVE,) * len(RuleName))
+_OBSERVED = Canonicalized(modes=tuple(map(default_mode, RuleName)))
 NO_MODEL = "any"
 """The model of a body that names none."""
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core.canonical import ALL_RULES, RuleName
+from gateway.core.canonical import ALL_RULES, OPT_IN, RuleName
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.evaluation.analysis.analysis_options import ENGINE_TOKENIZER, AnalysisOptions
 from gateway.evaluation.analysis.log_analysis import (
@@ -36,8 +36,8 @@ _OWN_SHARE = 0.9
 _PERSONAL_DATA = 50
 _WEEK_SECONDS = 7 * 86_400
 
-_UNTRIED = RuleName.HISTORY_TRIM
-"""Goes by the engine's context limit, which a log does not say."""
+_UNTRIED = OPT_IN | {RuleName.HISTORY_TRIM}
+"""``history-trim`` goes by the engine's context limit, which a log does not say."""
 
 BEHIND_CHANGES = frozenset(
     reason for reason, text in REASONS.items() if text.rung is Rung.REUSABLE and text.remedy is Remedy.APPLICATION
@@ -256,7 +256,7 @@ def _rules(totals: Totals) -> list[RuleGain]:
     alone = [each for each in gains if each.rule != ALL_RULES]
     together = [each for each in gains if each.rule == ALL_RULES and len(alone) > 1]
     found = {each.rule for each in alone}
-    idle = [RuleGain(rule, 0, 0, 0, 0.0) for rule in RuleName if rule not in found and rule is not _UNTRIED]
+    idle = [RuleGain(rule, 0, 0, 0, 0.0) for rule in RuleName if rule not in found and rule not in _UNTRIED]
     return [*together, *sorted(alone, key=lambda each: -each.points), *idle]
 
 

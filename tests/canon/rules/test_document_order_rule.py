@@ -315,6 +315,14 @@ def test_very_many_documents_and_very_long_texts_stay():
     assert asked(tagged(passages[:900])) == asked(tagged(sorted(passages[:900])))
 
 
+def test_documents_that_grow_together_in_the_new_order_are_left_alone():
+    # An "a" takes a "b" right behind it along, so that sorting may make one document of two.
+    rule = rule_with({"name": "odd", "regex": r"a\d(?:\n\nb\d)?|[bc]\d"})
+    for words in itertools.product(*([f"{letter}{n}" for n in range(5)] for letter in "acb")):
+        for order in itertools.permutations(words):
+            check_idempotent(rule, {"messages": [{"role": "user", "content": "\n\n".join(order)}]})
+
+
 PLACES = st.lists(
     st.sampled_from(
         [

@@ -16,6 +16,18 @@ const WORDS = {
     does: "Line ends, blanks at the ends of lines and runs of empty lines become alike, but not in code.",
     mind: "",
   },
+  "inner-spaces": {
+    does: "Runs of blanks inside lines become one blank, but not in code, tables and columns.",
+    mind: "",
+  },
+  "dash-style": {
+    does: "Bullets and dashes become hyphens.",
+    mind: "The model may answer in the same style.",
+  },
+  "json-text": {
+    does: "JSON in the texts of system and developer gets sorted keys and one line.",
+    mind: "The model reads the same keys in another order.",
+  },
   pattern: {
     does: "What your own patterns (canon.patterns) find is replaced or taken out.",
     mind: "The model does not receive what is taken out.",
@@ -23,6 +35,10 @@ const WORDS = {
   "document-order": {
     does: "Documents that you declare (canon.document_order) are sorted by their content or id.",
     mind: "The model reads the same documents in another order; declare only documents whose order means nothing.",
+  },
+  "system-order": {
+    does: "Several system messages are sorted by their texts.",
+    mind: "The model reads the same messages in another order.",
   },
   "role-order": {
     does: "System and developer messages move to the front.",

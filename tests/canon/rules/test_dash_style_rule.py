@@ -1,0 +1,70 @@
+"""The rule ``dash-style``."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from requests_at_random import chats, completions
+from text_rule_checks import check_idempotent, check_others_untouched, edits_of, text_after
+
+from gateway.canon.rules.dash_style import DashStyle
+
+RULE = DashStyle()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("• Be kind.\n• Be brief.", "- Be kind.\n- Be brief."),
+        ("Rules:\n  * Be kind.\n  ‣ Be brief.\n– Be quick.", "Rules:\n  - Be kind.\n  - Be brief.\n- Be quick."),
+        ("* **Be** kind.", "- **Be** kind."),
+        ("Be kind — always – to all ― yes.", "Be kind - always - to all - yes."),
+        ("– a – – b", "- a - - b"),
+        ("a non\u2011breaking co\u2010worker", "a non-breaking co-worker"),
+    ],
+)
+@pytest.mark.parametrize("role", ["system", "user", ""])
+def test_bullets_and_dashes_become_hyphens(text, expected, role):
+    assert text_after(RULE, text, role) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- Be kind.",
+        "**Bold** and *cursive* and 2 * 3.",
+        "* * *\n***\n— —",
+        "Pages 10–20, −4 degrees, a—b.",
+        "```\n• a — b\n```",
+        "Write `a — b` there.",
+        "@@ -1 +1 @@\n-• a\n+• b",
+        "git checkout -- file",
+    ],
+)
+def test_what_is_no_bullet_and_no_dash_between_words_stays(text):
+    assert text_after(RULE, text) == text
+
+
+def test_codes():
+    assert edits_of(RULE, "• a — b\u2011c") == [
+        (0, "•", "-", "bullets"),
+        (4, "—", "-", "dashes"),
+        (7, "‑", "-", "hyphens"),
+    ]
+
+
+def test_answers_stay():
+    assert text_after(RULE, "• a — b", "assistant") == "• a — b"
+
+
+@given(fields=chats() | completions())
+def test_any_request(fields):
+    check_idempotent(RULE, fields)
+    check_others_untouched(RULE, fields)
+
+
+@given(st.text("a •*–— `\n\t-", max_size=60))
+def test_every_other_character_stays_in_its_place(text):
+    after = text_after(RULE, text)
+    assert len(after) == len(text)
+    assert all(new == old or (new == "-" and old in "•*–—") for new, old in zip(after, text, strict=True))
+    check_idempotent(RULE, {"prompt": text})
