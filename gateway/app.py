@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gateway import __version__
 from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
-from gateway.admission import Authenticator
+from gateway.admission import ApplicationLimits, Authenticator
 from gateway.api import Cors, PublicApp
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
@@ -17,6 +17,7 @@ from gateway.canon.pii import PersonalDataScreen
 from gateway.cluster.wiring import ClusterState
 from gateway.component_options import (
     admin_tokens,
+    application_limits,
     audit_settings,
     canon_modes,
     configure_explain,
@@ -76,7 +77,8 @@ from gateway.telemetry import (
 from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.local import LocalEncoder
 from gateway.turns import Turns
-from gateway.warmup import Warmer
+from gateway.warmup import Warmer, in_application, registered_prefixes
+from gateway.warmup.declared import Declared
 from gateway.warmup.links import warm_links
 
 _MIB = 1024 * 1024
@@ -247,6 +249,8 @@ class Gateway:
             settings=settings.warm,
             links=links,
             discovered=lambda: [ModelId(model.id) for model in self._settings.models if model.discover is not None],
+            registered=self._registered_prefixes,
+            in_application=in_application(self._prompts),
         )
 
         # The two ports.
@@ -322,20 +326,33 @@ class Gateway:
         self._canon.configure(settings.canon, canon_modes(settings))
         self._cluster.configure(settings)
         self._spaces.configure(space_rules(settings), time.time())
-        self._replace_prompts(settings)
+        changed_prompts = self._replace_prompts(settings)
         self._experiment.configure(settings.experiment)
         await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
+        self._warmer.warm_applications(changed_prompts)
         await self._models.reload(
             settings.models, self._replica_events.on_version, isolated=settings.isolation != "none"
         )
 
-    def _replace_prompts(self, settings: Settings) -> None:
-        """Put the registered prompts in force; a new current version ends the spaces of the one before."""
+    def _registered_prefixes(self) -> Sequence[Declared]:
+        """The prefixes of registered prompts that are to be warmed."""
+        models = self._settings.models
+        return registered_prefixes(self._prompts, models[0].id if len(models) == 1 else None)
+
+    def _replace_prompts(self, settings: Settings) -> Collection[str]:
+        """Put the registered prompts in force; a new current version ends the spaces of the one before.
+
+        Returns:
+            The new current versions, as ``id@version``.
+        """
         now = time.time()
-        for name, (before, after) in self._prompts.replace(registered_prompts(settings)).items():
+        self._application_limits.replace(application_limits(settings))
+        changed = self._prompts.replace(registered_prompts(settings))
+        for name, (before, after) in changed.items():
             self._spaces.reset(SpaceSelection(prompt=f"{name}@{before}"), ResetCause.PROMPT_VERSION, now)
             self._explain.record_marker(MarkerKind.PROMPT_VERSION_CHANGED, f"{name}: {before} to {after}")
+        return [f"{name}@{after}" for name, (_, after) in changed.items()]
 
     def reload_refused(self) -> None:
         """Count a reload whose configuration was refused."""
@@ -392,7 +409,7 @@ class Gateway:
     def _build_public(self, flow: Flow, observers: Sequence[Observer]) -> PublicApp:
         """What the public port answers."""
         settings = self._settings
-        self._prompts = PromptRegistry(registered_prompts(settings))
+        self._application_limits = ApplicationLimits(application_limits(settings))
         models = [model.id for model in settings.models]
         cors = Cors(settings.server.cors_origins, (settings.admission.tenant_header,))
         generations = Generations(
@@ -408,6 +425,7 @@ class Gateway:
             held=_held_bytes(settings),
             turns=self._turns,
             prompts=self._prompts,
+            application_limits=self._application_limits,
         )
         catalog = ServedCatalog(
             models=models,
@@ -425,6 +443,7 @@ class Gateway:
 
     def _build_flow(self, observers: list[Observer], prompts: PromptObserver) -> Flow:
         settings, relay = self._settings, self._settings.relay
+        self._prompts = PromptRegistry(registered_prompts(settings))
         self._experiment = Experiment(settings.experiment)
         return Flow(
             models=self._models,

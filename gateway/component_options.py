@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.admission import Limits
 from gateway.config.prompts_settings import PromptVersionSettings
 from gateway.config.server_settings import AdminTokenSettings
 from gateway.config.settings import Settings
@@ -79,6 +80,12 @@ def registered_prompts(settings: Settings) -> dict[str, Prompt]:
     }
 
 
+def application_limits(settings: Settings) -> dict[str, Limits]:
+    """Limits of the registered prompts that have any, by id."""
+    limits = {name: Limits.of(prompt) for name, prompt in settings.prompts.items()}
+    return {name: each for name, each in limits.items() if each != Limits()}
+
+
 def _prompt_version(version: PromptVersionSettings) -> PromptVersion:
     return PromptVersion(
         messages=[PromptMessage(message.role, message.content) for message in version.messages],
@@ -87,6 +94,7 @@ def _prompt_version(version: PromptVersionSettings) -> PromptVersion:
         canon=version.canon,
         idle_ttl_seconds=version.idle_ttl_seconds,
         max_age_seconds=version.max_age_seconds,
+        warm=version.warm,
     )
 
 

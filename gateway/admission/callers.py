@@ -269,12 +269,15 @@ def _with_caller(caller: Caller, error: E) -> E:
 
 
 class Admission:
-    """An admitted request; implements ``ports.Grant``."""
+    """A request admitted under the limits of its tenant, or, with ``name``, of its application; a ``ports.Grant``."""
 
-    __slots__ = ("_admitted", "_all", "_released", "_share", "_state", "caller")
+    __slots__ = ("_admitted", "_all", "_name", "_released", "_share", "_state", "caller")
 
-    def __init__(self, caller: Caller, all_limits: AllLimits, state: TenantLimits, admitted: float) -> None:
+    def __init__(
+        self, caller: Caller, all_limits: AllLimits, state: TenantLimits, admitted: float, name: str | None = None
+    ) -> None:
         self.caller = caller
+        self._name = name or caller.tenant.id
         self._all = all_limits
         self._state = state
         self._admitted: float | None = admitted
@@ -302,6 +305,13 @@ class Admission:
         if self._share is not None:
             self._share.correct(prompt_tokens)
 
+    def withdraw(self) -> None:
+        """Another limit refuses the request: it counts in no window any more."""
+        self.correct(0)
+        admitted, self._admitted = self._admitted, None
+        if admitted is not None:
+            self._state.take_back(admitted)
+
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
         """See ``ports.Grant.headers``."""
         return self._state.headers(now)
@@ -310,7 +320,7 @@ class Admission:
         """See ``ports.Grant.release``."""
         if not self._released:
             self._released = True
-            self._all.release(self.caller.tenant.id, self._state)
+            self._all.release(self._name, self._state)
 
 
 class Authenticator:

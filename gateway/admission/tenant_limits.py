@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.admission.sliding_windows import Charge, RequestWindow, TokenWindow
+from gateway.config.prompts_settings import PromptSettings
 from gateway.config.tenants_settings import TenantSettings
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import RateLimited
@@ -33,8 +34,8 @@ class Limits:
     prompt_tokens_per_minute: int | None = None
 
     @classmethod
-    def of(cls, entry: TenantSettings) -> "Limits":
-        """The limits in a tenant's settings."""
+    def of(cls, entry: TenantSettings | PromptSettings) -> "Limits":
+        """The limits in the settings of a tenant or of a prompt."""
         return cls(entry.requests_per_second, entry.concurrent, entry.prompt_tokens_per_minute)
 
     def window(self) -> tuple[int, float] | None:
@@ -69,6 +70,7 @@ class TenantLimits:
     Args:
         tenant: Its id, for messages.
         limits: Its limits.
+        whose: What it is, for messages: a tenant, or an application, which is limited in the same way.
 
     Attributes:
         running: See ``LimitUsage``; at this gateway.
@@ -76,8 +78,8 @@ class TenantLimits:
         tokens: See ``LimitUsage``; at this gateway.
     """
 
-    def __init__(self, tenant: str, limits: Limits) -> None:
-        self._tenant = tenant
+    def __init__(self, tenant: str, limits: Limits, whose: str = "tenant") -> None:
+        self._name = f"{whose} {tenant}"
         self._limits = limits
         self.running = self.requests = self.tokens = 0
         self._running_elsewhere = 0
@@ -114,7 +116,7 @@ class TenantLimits:
         concurrent = self._limits.concurrent
         if concurrent is not None and self.running + self._running_elsewhere >= concurrent:
             raise self._refusal(
-                f"tenant {self._tenant} may have {_counted(concurrent, 'request')} running at once (concurrent), and "
+                f"{self._name} may have {_counted(concurrent, 'request')} running at once (concurrent), and "
                 "has. Try again when one of them is over.",
                 _REQUESTS,
                 _BUSY_RETRY_SECONDS,
@@ -125,7 +127,7 @@ class TenantLimits:
             wait = self._requests.wait_seconds(now)
             if wait > 0:
                 raise self._refusal(
-                    f"tenant {self._tenant} may send {_counted(rate, 'request')} a second "
+                    f"{self._name} may send {_counted(rate, 'request')} a second "
                     f"(requests_per_second). Try again in {_duration(wait)}.",
                     _REQUESTS,
                     wait,
@@ -156,24 +158,28 @@ class TenantLimits:
             self.tokens += tokens
             return TokenShare(self, window, window.charge(tokens, now), tokens)
         if admitted is not None:
-            self.requests -= 1
-            if self._requests is not None:
-                self._requests.take_back(admitted)
+            self.take_back(admitted)
         if wait is None:
             raise self._refusal(
-                f"the prompt has {_counted(tokens, 'token')}, and tenant {self._tenant} may send {limit} a minute "
+                f"the prompt has {_counted(tokens, 'token')}, and {self._name} may send {limit} a minute "
                 "(prompt_tokens_per_minute), so it can never pass. Send a shorter one.",
                 _TOKENS,
                 None,
                 now,
             )
         raise self._refusal(
-            f"tenant {self._tenant} may send {_counted(limit, 'prompt token')} a minute (prompt_tokens_per_minute), "
+            f"{self._name} may send {_counted(limit, 'prompt token')} a minute (prompt_tokens_per_minute), "
             f"{window.remaining(now)[0]} are left, and the prompt has {tokens}. Try again in {_duration(wait)}.",
             _TOKENS,
             wait,
             now,
         )
+
+    def take_back(self, admitted: float) -> None:
+        """Count a request no longer that was admitted at a time and refused later; it still runs until its release."""
+        self.requests -= 1
+        if self._requests is not None:
+            self._requests.take_back(admitted)
 
     @property
     def counts_tokens(self) -> bool:
@@ -310,15 +316,24 @@ class AllLimits:
         unlisted: Limits of each other tenant; None if there are no other tenants.
         max_unlisted: Number of idle other tenants to keep; the least recently used one is evicted, and its counts
             start at 0 again.
+        whose: As in ``TenantLimits``.
 
     Attributes:
         touched: Tenants whose usage may have changed since the dictionary was last replaced; None if no replication
             reads it. Bounded, so it may be incomplete.
     """
 
-    def __init__(self, listed: Mapping[str, Limits], unlisted: Limits | None, max_unlisted: int = MAX_UNLISTED) -> None:
+    def __init__(
+        self,
+        listed: Mapping[str, Limits],
+        unlisted: Limits | None,
+        max_unlisted: int = MAX_UNLISTED,
+        *,
+        whose: str = "tenant",
+    ) -> None:
         self._max_unlisted = max_unlisted
-        self._listed = {name: TenantLimits(name, limits) for name, limits in listed.items()}
+        self._whose = whose
+        self._listed = {name: TenantLimits(name, limits, whose) for name, limits in listed.items()}
         self._unlisted = unlisted
         self._busy: dict[str, TenantLimits] = {}
         self._gone: dict[str, TenantLimits] = {}
@@ -329,7 +344,9 @@ class AllLimits:
         """Replace tenants and limits. A remaining tenant keeps its usage, with or without an entry."""
         former = {**self._gone, **dict(self._idle.items()), **self._busy, **self._listed}
         self._unlisted = unlisted
-        self._listed = {name: _changed(former.pop(name, None), name, limits) for name, limits in listed.items()}
+        self._listed = {
+            name: _changed(former.pop(name, None), name, limits, self._whose) for name, limits in listed.items()
+        }
         self._busy, self._gone = {}, {}
         self._idle.clear()
         if unlisted is None:
@@ -391,8 +408,8 @@ class AllLimits:
             touched[name] = state
 
 
-def _changed(state: TenantLimits | None, name: str, limits: Limits) -> TenantLimits:
+def _changed(state: TenantLimits | None, name: str, limits: Limits, whose: str) -> TenantLimits:
     if state is None:
-        return TenantLimits(name, limits)
+        return TenantLimits(name, limits, whose)
     state.change(limits)
     return state

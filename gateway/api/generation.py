@@ -11,7 +11,7 @@ from typing import Protocol
 
 import structlog
 
-from gateway.admission import Authenticator
+from gateway.admission import Admission, ApplicationLimits, Authenticator
 from gateway.api.asked_prompt import PromptHeaders
 from gateway.api.cors import Cors, replaced
 from gateway.api.error_responses import problem_body, problem_headers
@@ -19,6 +19,7 @@ from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request
 from gateway.api.routes import request_id_of
 from gateway.context import shutting_down
+from gateway.core.application import Application
 from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
@@ -61,6 +62,7 @@ class Generations:
         held: Limits the memory of requests.
         turns: Runs the parsing of large bodies.
         prompts: The registered prompts.
+        application_limits: Enforces the limits of applications.
 
     Attributes:
         tasks: Requests that wait.
@@ -82,6 +84,7 @@ class Generations:
         held: HeldBytes,
         turns: Turns,
         prompts: PromptRegistry,
+        application_limits: ApplicationLimits,
     ) -> None:
         self.service = service
         self.gate = gate
@@ -96,6 +99,7 @@ class Generations:
         self._limits = limits
         self._turns = turns
         self._prompts = prompts
+        self._application_limits = application_limits
         self._open: set[GenerationExchange] = set()
 
     def begin(self, exchange: Exchange, endpoint: Endpoint) -> "GenerationExchange":
@@ -146,6 +150,8 @@ class Generations:
             )
             del body  # the request holds it, and may drop it
             request = await self._turns.run(parsing, grant.caller.tenant.id)
+            if (application := request.caller.application) is not None:
+                grant = generation.admit(self._application_limits, application)
             if trace is not None:
                 trace.end_stage("parse")
             sink = generation
@@ -257,6 +263,16 @@ class GenerationExchange:
             self._refused(error)
         else:
             exchange.ask_for_body()
+
+    def admit(self, limits: ApplicationLimits, application: Application) -> Grant:
+        """Count the request against the limits of its application, too; returns the grant for the rest of it.
+
+        Raises:
+            RateLimited: the application has no request left.
+        """
+        assert isinstance(self._grant, Admission), "it is open, and was admitted once"
+        self._grant = joint = limits.admit(self._grant, application, time.monotonic())
+        return joint
 
     # Receiver
 

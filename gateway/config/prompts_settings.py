@@ -59,6 +59,11 @@ class PromptVersionSettings(BaseModel):
     """Seconds after which its prefix spaces end in any case. Null: as the tenant's. Where the tenant has a value of its
     own, the shorter one holds. Too small: prompts turn cold again and again."""
 
+    warm: bool = False
+    """Whether replicas get its messages, filled in with the defaults of the variables, before clients need them: when
+    they join, and when a reload makes it the current version. Needs a default for every variable; where spaces are
+    isolated `tenants`, whose caches are filled; and with several models `model`. Effective for the current version."""
+
 
 class PromptSettings(BaseModel):
     """An application's prompt: its versions, and which of them is current. Its key is the id that clients name, 1 to
@@ -72,6 +77,20 @@ class PromptSettings(BaseModel):
 
     tenants: tuple[str, ...] | None = None
     """Ids of the tenants that may use it; for others it does not exist. Null: all."""
+
+    requests_per_second: float | None = Field(default=None, ge=0.0001, le=100_000)
+    """Most requests of all its versions and tenants admitted in any second at one gateway, beside the limits of the
+    tenants; more are answered with 429. Null: no limit. Too small: bursts are refused; too large: one application's
+    flood is felt by the others."""
+
+    concurrent: int | None = Field(default=None, ge=1)
+    """Most requests of it that may run at once at one gateway; more are answered with 429. Null: no limit. Too small:
+    clients that work in parallel are refused; too large: its long answers take every place in the engines."""
+
+    prompt_tokens_per_minute: int | None = Field(default=None, ge=1)
+    """Most prompt tokens in any minute at one gateway, cached ones included; more are answered with 429. Null: no
+    limit. A longer prompt is never taken, so too small: long prompts are refused for good; too large: a few very
+    long prompts delay all others."""
 
     versions: dict[str, PromptVersionSettings]
     """All versions that requests may name, by their names: as ids, without an `@`. One at least."""
@@ -140,6 +159,35 @@ def prompt_mistakes(
                 for variable in sorted(found.variables - version.variables.keys()):
                     yield here, f"the variable {variable!r} is not declared (add it to variables: {variable}: DEFAULT)"
     yield from _include_mistakes(prompts, included, facts)
+
+
+def warm_mistakes(
+    prompts: Mapping[str, PromptSettings], models: Collection[str], *, isolated: bool
+) -> Iterator[Mistake]:
+    """Versions that are to be warmed, and do not say with what or for whom; with their locations below ``prompts``.
+
+    Args:
+        prompts: The prompts, each valid on its own.
+        models: Ids of all models.
+        isolated: Whether tenants have prefix spaces of their own.
+    """
+    for name, prompt in prompts.items():
+        for number, version in prompt.versions.items():
+            place = (name, "versions", number, "warm")
+            if not version.warm:
+                continue
+            missing = [variable for variable, default in version.variables.items() if default is None]
+            if missing:
+                yield place, f"needs a default for the variable {missing[0]!r}: it is filled in with the defaults"
+            if not version.messages:
+                yield place, "there is nothing to send (add messages, or declare the prefix in warm.file)"
+            if version.model is None and len(models) > 1:
+                yield place, f"needs model, because there are several (add model, {_known(models)})"
+            if isolated and prompt.tenants is None:
+                yield (
+                    place,
+                    f"needs prompts.{name}.tenants, because spaces are isolated (say whose caches to fill)",
+                )
 
 
 def _include_mistakes(

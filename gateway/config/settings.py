@@ -28,7 +28,7 @@ from gateway.config.experiment_settings import ExperimentSettings
 from gateway.config.history_settings import CostSettings, HistorySettings
 from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
-from gateway.config.prompts_settings import PromptSettings, PromptsFile, prompt_mistakes
+from gateway.config.prompts_settings import PromptSettings, PromptsFile, prompt_mistakes, warm_mistakes
 from gateway.config.replica_settings import ReplicaSettings, address_of
 from gateway.config.routing_settings import PlacementSettings, QueueSettings, RelaySettings
 from gateway.config.server_settings import ServerSettings, is_loopback
@@ -312,6 +312,9 @@ class Settings(BaseModel):
         tenants = {tenant.id for tenant in self.tenants}
         known = None if ANYBODY in tenants else tenants | ({DEFAULT_TENANT} if self.is_open else set())
         for place, message in prompt_mistakes(prompts, [model.id for model in self.models], known):
+            yield ("prompts", *place), message
+        models = [model.id for model in self.models]
+        for place, message in warm_mistakes(prompts, models, isolated=self.isolation != "none"):
             yield ("prompts", *place), message
 
     def with_prompts(self, file: Path, environ: Mapping[str, str]) -> Self:

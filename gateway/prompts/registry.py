@@ -5,7 +5,7 @@ headers ``x-prompt-id`` and ``x-prompt-version``, and brings messages of its own
 application: they share its prefix spaces, rules and lifetimes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ class PromptVersion:
         canon: Modes of canonicalization rules, where it has any of its own.
         idle_ttl_seconds: As in ``Tenant``, for its spaces; None for the tenant's.
         max_age_seconds: Likewise.
+        warm: Whether replicas get its messages before clients need them, while it is the current version.
     """
 
     messages: Sequence[PromptMessage] = ()
@@ -49,6 +50,7 @@ class PromptVersion:
     canon: Mapping[RuleName, RuleMode] = field(default_factory=dict)
     idle_ttl_seconds: float | None = None
     max_age_seconds: float | None = None
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,25 @@ class PromptRegistry:
                 param="variables",
                 code="invalid_type",
             )
-        values = filled_in(name, version.variables, variables or {})
+        return self._filled(name, version, variables or {})
+
+    def warmed(self) -> Iterator[tuple[Application, Prompt, PromptVersion]]:
+        """The current versions that are to be warmed."""
+        for name, prompt in self._prompts.items():
+            version = prompt.versions[prompt.current]
+            if version.warm:
+                yield Application(name, prompt.current, registered=True), prompt, version
+
+    def default_messages(self, application: Application, version: PromptVersion) -> list[dict[str, str]]:
+        """The messages of a version, filled in with the defaults of its variables.
+
+        Raises:
+            BadRequest: a variable has no default, or the text cannot be filled in with the defaults.
+        """
+        return self._filled(application.name, version, {})
+
+    def _filled(self, name: str, version: PromptVersion, variables: Mapping[str, Any]) -> list[dict[str, str]]:
+        values = filled_in(name, version.variables, variables)
         texts = self._renderer.rendered(name, [message.content for message in version.messages], values)
         return [{"role": message.role, "content": text} for message, text in zip(version.messages, texts, strict=True)]
 

@@ -1,4 +1,5 @@
-"""A declared prefix: the body of a generation request, with tenant, scope and replicas; orders to send some of them."""
+"""A declared prefix: the body of a generation request, with tenant, scope, application and replicas; orders to send
+some of them."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from gateway.core.request import Endpoint
 Location = tuple[str | int, ...]
 """Keys and list indexes of a value, from the top of a list of prefixes."""
 
-_GATEWAY_KEYS = ("tenant", "scope", "replicas")
+_GATEWAY_KEYS = ("tenant", "scope", "application", "replicas")
 """Keys for the gateway, which are not sent to the engine."""
 
 _CHECKED_KEYS = (*_GATEWAY_KEYS, "model", "messages", "prompt", "tools")
@@ -65,6 +66,7 @@ class Declared:
         replicas: Replicas to warm up; None: all replicas of the model.
         body: The request body, changed to generate one token.
         fields: The parsed body.
+        application: The application it is for, as ``id@version`` or ``id``; empty for none.
     """
 
     endpoint: Endpoint
@@ -74,6 +76,7 @@ class Declared:
     replicas: frozenset[ReplicaId] | None
     body: bytes
     fields: Mapping[str, Any]
+    application: str = ""
 
 
 def declare(entry: object) -> Declared:
@@ -97,6 +100,7 @@ def declare(entry: object) -> Declared:
         replicas=_replicas(entry.get("replicas")),
         body=(body := _body(entry)),
         fields=orjson.loads(body),
+        application=_optional_text(entry, "application") or "",
     )
 
 

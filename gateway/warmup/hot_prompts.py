@@ -135,6 +135,7 @@ def _contains(longer: HotPrompt, shorter: HotPrompt) -> bool:
         one.model == other.model
         and one.caller.tenant.id == other.caller.tenant.id
         and one.caller.scope == other.caller.scope
+        and one.caller.application == other.caller.application
         and longer.salt == shorter.salt
         and longer.ids.startswith(shorter.ids)
     )

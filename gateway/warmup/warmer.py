@@ -19,7 +19,15 @@ from gateway.warmup.document import read_prefixes
 from gateway.warmup.lasting import LastingWarmup, WarmLinks
 from gateway.warmup.ledger import WarmCause
 from gateway.warmup.runner import Clock, Job, JobState, Runner, Sleep, WarmupService
-from gateway.warmup.warmup_plan import Planner, WarmFleet, WarmupStep, WarmupTenants
+from gateway.warmup.warmup_plan import (
+    InApplication,
+    Planner,
+    WarmFleet,
+    WarmupPlan,
+    WarmupStep,
+    WarmupTenants,
+    unregistered,
+)
 
 _KEPT_JOBS = 32
 _MAX_ORDERS = 32
@@ -57,6 +65,8 @@ class Warmer:
         settings: The settings.
         links: What repeated warm-up needs.
         discovered: Returns the models whose replicas are discovered at run time.
+        registered: Returns the prefixes of registered prompts; asked at the start and at every reload.
+        in_application: As for ``Planner``.
         clock: Monotonic seconds.
         sleep: Waits.
 
@@ -76,10 +86,12 @@ class Warmer:
         settings: WarmSettings,
         links: WarmLinks,
         discovered: Callable[[], Collection[ModelId]] = tuple,
+        registered: Callable[[], Sequence[Declared]] = tuple,
+        in_application: InApplication = unregistered,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._planner = Planner(fleet, tenants, isolated, discovered)
+        self._planner = Planner(fleet, tenants, isolated, discovered, in_application)
         self._runner = Runner(service, links.ledger, clock, sleep)
         self._ledger = links.ledger
         self._hold = hold
@@ -93,7 +105,8 @@ class Warmer:
         self._early: dict[ReplicaId, None] | None = {}
         self._stopped = False
         self._keeping: asyncio.Task[None] | None = None
-        self._declared = self._checked(settings.file)
+        self._registered = registered
+        self._declared = [*self._checked(settings.file), *registered()]
         self._lasting = LastingWarmup(
             links,
             self._planner,
@@ -124,13 +137,28 @@ class Warmer:
         if running >= _MAX_ORDERS:
             raise BadRequest(f"{running} jobs are running already. Wait until one has ended.", code="too_many_jobs")
         rate = wanted.requests_per_second or self._settings.requests_per_second
+        return self._send(plan, rate, by=by).shown(self._clock())
+
+    def _send(self, plan: WarmupPlan, rate: float, *, by: str) -> Job:
+        """Start a job that sends the requests of a plan."""
         job = Job(
             len(plan.steps), self._clock(), requests_per_second=rate, cause=WarmCause.ORDER, by=by, down=plan.down
         )
         self._keep(job)
         task = self._tasks.spawn(self._run(job, plan.steps, rate, None), name=f"warm-{job.id}")
         task.add_done_callback(functools.partial(self._ended, job, None))
-        return job.shown(self._clock())
+        return job
+
+    def warm_applications(self, names: Collection[str]) -> None:
+        """Send the registered prefixes of some applications (``id@version``) to all replicas that are up."""
+        prefixes = [prefix for prefix in self._registered() if prefix.application in names]
+        try:
+            plan = self._planner.order(prefixes, None) if prefixes and not self._stopped else None
+        except Malformed as error:
+            _log.warning("warming_prompt_left_out", prompts=sorted(names), problem=error.message)
+            return
+        if plan is not None:
+            self._send(plan, self._settings.requests_per_second, by="")
 
     def job(self, job: str) -> Mapping[str, object] | None:
         """See ``WarmDesk``. Keeps all running jobs and the last ended ones."""
@@ -147,6 +175,7 @@ class Warmer:
                     "model": prefix.model,
                     "tenant": prefix.tenant,
                     "scope": prefix.scope,
+                    "application": prefix.application,
                     "replicas": None if prefix.replicas is None else sorted(prefix.replicas),
                     "tokens": counted.get(position),
                 }
@@ -207,7 +236,7 @@ class Warmer:
         except ConfigInvalid as invalid:
             _log.error("warm_file_invalid", problems=invalid.problems, instead="the prefixes read before stay in use")
         else:
-            self._declared = [] if file is None else file.declared
+            self._declared = [*([] if file is None else file.declared), *self._registered()]
             self.recount()
             _log.info("warm_file_read", prefixes=len(self._declared))
         if self._early is None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import structlog
 
+from gateway.core.application import Application
 from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import EVERYBODY, Caller, Tenant
@@ -99,6 +100,15 @@ class WarmupPlan:
     down: Sequence[ReplicaId]
 
 
+InApplication = Callable[[Caller, str], Caller]
+
+
+def unregistered(caller: Caller, application: str) -> Caller:
+    """A caller in an application where none is registered; named as ``id@version`` or ``id``."""
+    prompt_id, _, version = application.partition("@")
+    return dataclasses.replace(caller, application=Application(prompt_id, version))
+
+
 class Planner:
     """Plans requests.
 
@@ -107,6 +117,8 @@ class Planner:
         tenants: The tenants.
         isolated: Whether prefixes are separated by tenant.
         discovered: Returns the models whose replicas are discovered at run time and thus vary.
+        in_application: Returns a caller in an application that a prefix names; raises ``Malformed`` for one that
+            cannot be named.
     """
 
     def __init__(
@@ -115,11 +127,13 @@ class Planner:
         tenants: WarmupTenants,
         isolated: Callable[[], bool],
         discovered: Callable[[], Collection[ModelId]] = tuple,
+        in_application: InApplication = unregistered,
     ) -> None:
         self._fleet = fleet
         self._tenants = tenants
         self._isolated = isolated
         self._discovered = discovered
+        self._in_application = in_application
 
     def check(self, prefix: Declared) -> Caller:
         """The caller on whose behalf a prefix is sent.
@@ -249,18 +263,26 @@ class Planner:
         )
 
     def present(self, caller: Caller) -> Caller | None:
-        """A caller of an earlier request with its tenant's present settings; None if the tenant does not exist now."""
+        """A caller of an earlier request with the present settings of its tenant and its application; None if one of
+        them does not exist now."""
         tenant = self._tenants.tenant(caller.tenant.id)
         if tenant is None and caller.tenant.id != EVERYBODY.tenant.id:
             return None
-        return dataclasses.replace(caller, tenant=tenant or EVERYBODY.tenant)
+        present = dataclasses.replace(caller, tenant=tenant or EVERYBODY.tenant, application=None)
+        if caller.application is None:
+            return present
+        try:
+            return self._in_application(present, caller.application.name)
+        except Malformed:
+            return None
 
     def _caller(self, prefix: Declared) -> Caller:
         models = dict.fromkeys([*(replica.model for replica in self._fleet.replicas), *self._discovered()])
         if prefix.model not in models:
             message = f"this model does not exist here. Known models: {', '.join(models)}."
             raise Malformed(("model",), message, "model_not_found")
-        return Caller(self._tenant(prefix.tenant), scope=prefix.scope)
+        caller = Caller(self._tenant(prefix.tenant), scope=prefix.scope)
+        return self._in_application(caller, prefix.application) if prefix.application else caller
 
     def _check_known(self, names: frozenset[ReplicaId] | None) -> None:
         known = [replica.id for replica in self._fleet.replicas]

@@ -130,6 +130,7 @@ def test_what_includes_grow_to_is_bounded(mistakes):
             "p.versions.v1.idle_ttl_seconds",
             "expected more",
         ),
+        ("  p: {current: v1, versions: {v1: {}}, concurrent: 0}", "p.concurrent", "expected at least 1, got 0"),
         ("  p: 3", "p", "expected a mapping (`key: value`), got 3"),
     ],
 )

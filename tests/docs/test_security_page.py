@@ -119,9 +119,9 @@ def number(text: str) -> float:
 
 
 def default_of(setting: str) -> Any:
-    """The default of ``section.name``; entries of a list are named ``[]``."""
+    """The default of ``section.name``; entries of a list are named ``[]``, those of a mapping ``NAME``."""
     model: type[BaseModel] = Settings
-    *path, name = setting.replace("[]", "").split(".")
+    *path, name = setting.replace("[]", "").replace(".NAME", "").split(".")
     for part in path:
         annotation = model.model_fields[part].annotation
         model = next(

@@ -38,7 +38,7 @@ PROMPTS = {
         "versions": {"v1": {"model": "demo", "messages": ({"role": "user", "content": "Hi {{ x|tojson }}"},),
                             "variables": {"x": 1}}},
     },
-    "elsewhere": {"current": "v1", "versions": {"v1": {"idle_ttl_seconds": 100}}},
+    "elsewhere": {"current": "v1", "versions": {"v1": {}}},
 }  # fmt: skip
 
 
@@ -213,8 +213,10 @@ async def test_the_example_of_the_page(engine, start_gateway):
     page = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text()
     configuration, asked, sent = re.findall(r"```(?:yaml|json)\n(.*?)```", page, re.DOTALL)[:3]
     prompts = yaml.safe_load(configuration)["prompts"]
-    settings = settings_for([engine]).model_dump() | {"prompts": prompts}
-    gateway = await start_gateway(engine, prompts=Settings.model_validate(settings).model_dump()["prompts"])
+    spaces = {"isolation": "tenant", "secret": SECRET}
+    settings = settings_for([engine]).model_dump() | {"prompts": prompts, "spaces": spaces}
+    read = Settings.model_validate(settings).model_dump()["prompts"]
+    gateway = await start_gateway(engine, prompts=read, spaces=spaces)
     body = json.loads(asked.replace('"chat"', '"demo"'))
     answer = await gateway.http.post("/v1/chat/completions", json=body)
     assert answer.status_code == 200, answer.text

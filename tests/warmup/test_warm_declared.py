@@ -112,14 +112,14 @@ async def test_where_nothing_is_declared_that_is_reported(fake):
 async def test_what_is_declared_is_listed_without_its_text(fake, file):
     fake.tokens = {"One": 11, "Two": 22}
     reported = await fake.warmer(file=file).overview()
-    keys = ("model", "tenant", "scope", "replicas", "tokens")
+    keys = ("model", "tenant", "scope", "application", "replicas", "tokens")
     assert reported["declared"] == [
         dict(zip(keys, values, strict=True))
         for values in (
-            ("m", None, "", None, 11),
-            ("m", "euro", "de", None, 22),
-            ("other", None, "", None, None),
-            ("m", None, "", ["b"], None),
+            ("m", None, "", "", None, 11),
+            ("m", "euro", "de", "", None, 22),
+            ("other", None, "", "", None, None),
+            ("m", None, "", "", ["b"], None),
         )
     ]
 
