@@ -55,6 +55,7 @@ from gateway.fleet.replica import Replica
 from gateway.overload import Overload
 from gateway.proxy import asked_rank
 from gateway.proxy.request_body import EngineBody
+from gateway.proxy.restored_answer import RestoringSink
 from gateway.request_record import request_record, settlement
 from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
@@ -154,6 +155,8 @@ class Flow:
         try:
             self._enter(context)
             placed = await self._unless_gone(context, sink, self._prepare(context))
+            if restores := context.encoded.request.restores:
+                sink = RestoringSink(sink, restores)
             while (served := await self._attempts.attempt(context, placed, sink)) is None:
                 placed = await self._unless_gone(context, sink, self._place(context))
         except GatewayError as error:

@@ -4,7 +4,7 @@ import re
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from gateway.config.operator_patterns import compiled
 from gateway.config.replica_settings import header_secret
@@ -149,6 +149,17 @@ class PersonalDataSettings(BaseModel):
     detector: DetectorSettings | None = None
     """A detector of your own, asked over HTTP. Not set: none. `analyze` does not ask it."""
 
+    placeholders: Literal["kind", "numbered"] = "kind"
+    """What `mask` writes in place of a finding. `kind`: `[email]`. `numbered`: `[email-1]`, the same for the same value
+    within a conversation, so that the model can tell values apart. A conversation is identified as for `shared_by`; the
+    numbers of its first 1,000 values are kept in memory, as hashes of the values."""
+
+    restore: bool = False
+    """Whether the values are put back into the answer where it has their placeholders, streamed or not, also in the
+    arguments of tool calls. Needs `placeholders: numbered`, and `where: all`: the answer comes back with the next turn,
+    and is masked again. Only values of the same request are put back. Not restored: log probabilities, and answers of
+    more than 4 MiB that are not streamed."""
+
     shared_by: int = Field(default=3, ge=1, le=100)
     """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as
     standing in a shared prefix. A conversation is identified by `x-session-id`, else by everything up to its first user
@@ -159,3 +170,12 @@ class PersonalDataSettings(BaseModel):
     `gateway_personal_data_skipped_total`; with `mask` or `block` it is refused. Searching takes 10 ms a million
     characters of prose, and up to two seconds of what is made to look like card numbers. Too small: long system prompts
     are not examined; too large: a hostile tenant can keep the gateway busy."""
+
+    @field_validator("restore")
+    @classmethod
+    def _can_be_masked_again(cls, restore: bool, info: ValidationInfo) -> bool:
+        if restore and info.data.get("placeholders", "numbered") != "numbered":
+            raise ValueError("only numbered placeholders can be restored (add placeholders: numbered)")
+        if restore and info.data.get("where", "all") != "all":
+            raise ValueError("restored values come back in the next turn, where only all looks (add where: all)")
+        return restore

@@ -5,6 +5,7 @@ parser: NaN, Infinity, numbers beyond a double. JSON allows repeating a name in 
 """
 
 import functools
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -298,3 +299,11 @@ def _backslashes(body: bytes, start: int, end: int) -> int:
             break
         step = _STEP
     return end - before
+
+
+def json_text(text: str) -> bytes:
+    """A text as JSON, also if it holds half a character, which engines take."""
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return json.dumps(text).encode()

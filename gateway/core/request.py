@@ -53,6 +53,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
         dropped: Called with the number of bytes that are freed of the body as it came; None if they are not counted.
         warmup_target: The target whose cache the request is to fill; None for a client's request.
         assignment: Its group in the experiment; None outside of one.
+        restores: Values of the client by the placeholders that stand for them in the prompt, to be put into the answer;
+            None: the answer stays as it is.
     """
 
     endpoint: Endpoint
@@ -73,6 +75,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     size: int = -1
     dropped: Callable[[int], None] | None = None
     assignment: Assignment | None = None
+    restores: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.size < 0:

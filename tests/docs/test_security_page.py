@@ -11,7 +11,7 @@ from gateway.admin import live_stream as live
 from gateway.admin import orders
 from gateway.admission import tenant_limits
 from gateway.api import cors, parse
-from gateway.canon.pii import counting, detector
+from gateway.canon.pii import counting, detector, placeholders
 from gateway.cluster import redis_context as context
 from gateway.config import server_settings
 from gateway.config import yaml_document as document
@@ -29,7 +29,7 @@ from gateway.index import orphans as aside
 from gateway.kv_events import feed, order
 from gateway.kv_events import zmq_sockets as sockets
 from gateway.proxy import response as answer
-from gateway.proxy import sse
+from gateway.proxy import restored_answer, sse
 from gateway.proxy.resume import continued as eligible
 from gateway.proxy.resume import resumable_stream as stream
 from gateway.routing import fair_threads as threads
@@ -99,6 +99,9 @@ FIXED: dict[str, Any] = {
     "Pieces of personal data counted of a prompt": counting._MAX_FINDINGS,
     "Answer of a detector of personal data": detector._MAX_ANSWER_BYTES,
     "Findings in such an answer": detector._MAX_FINDINGS,
+    "Values numbered in a conversation": placeholders.MAX_VALUES,
+    "Values remembered of all conversations": placeholders.MAX_REMEMBERED,
+    "Answer without streaming in which values are restored": restored_answer.MAX_WHOLE_BYTES,
     "Requests that wait to be searched": counting._MAX_WAITING,
     "Context blocks that wait for Redis": context._WAITING_BYTES,
     "Lines of the audit log that wait for the disk": audit_writer._MAX_LINES,

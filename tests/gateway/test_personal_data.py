@@ -4,7 +4,7 @@ import json
 
 import pytest
 from running_gateway import COMPLETIONS, eventually
-from scripted_engine import response
+from scripted_engine import STREAM_HEAD, chunk, response
 from tenancy import ask_as, error, key, sections, tenant
 
 MAIL = "jane.doe@example.com"
@@ -182,3 +182,40 @@ async def test_what_a_detector_finds_does_not_reach_the_engine(engine, scripted,
     assert [message["content"] for message in sent] == ["[person_name] help with parcels.", "My mail is [email]"]
     (asked,) = scripted.received
     assert json.loads(asked.body) == {"texts": ["You help with parcels.", "My mail is user@example.org"]}
+
+
+def said(text):
+    return b"data: " + json.dumps({"id": "x", "choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+async def restoring(start_gateway, engine):
+    numbered = {"where": "all", "placeholders": "numbered", "restore": True}
+    return await start_gateway(engine, **sections(tenant("mask", personal_data="mask")), personal_data=numbered)
+
+
+async def test_a_placeholder_that_is_split_over_a_stream_is_restored(scripted, start_gateway, capfd):
+    gateway = await restoring(start_gateway, scripted)
+    pieces = ["I wrote to [", "email", "-", "1", "] and [emai", "l-2", "], [x] [em"]
+    end = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    scripted.says(STREAM_HEAD, *(chunk(said(piece)) for piece in pieces), chunk(end) + b"0\r\n\r\n", pause=0.01)
+    answer = await ask_as(gateway, "mask", messages=leading(SHARED), stream=True)
+    events = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert events.pop() == "[DONE]"
+    text = "".join(json.loads(each)["choices"][0]["delta"].get("content", "") for each in events)
+    assert text == f"I wrote to {MAIL} and user@example.org, [x] [em"
+    sent = json.loads(scripted.received[-1].body)["messages"]
+    assert sent[1]["content"] == "My mail is [email-2]"
+    await gateway.stop()
+    assert MAIL not in "".join(capfd.readouterr())
+
+
+async def test_an_answer_that_is_no_stream_is_restored_and_the_next_turn_masked_again(scripted, start_gateway):
+    gateway = await restoring(start_gateway, scripted)
+    reply = {"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": "To [email-1]."}}]}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+    scripted.says(response(json.dumps(reply | {"usage": usage}).encode()))
+    answer = await ask_as(gateway, "mask", messages=leading(SHARED))
+    message = answer.json()["choices"][0]["message"]
+    assert message["content"] == f"To {MAIL}."
+    await ask_as(gateway, "mask", messages=[*leading(SHARED), message])
+    assert json.loads(scripted.received[-1].body)["messages"][2]["content"] == "To [email-1]."

@@ -1,33 +1,28 @@
 """Replaces findings in a request by placeholders."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import orjson
 
 from gateway.canon.pii.passages import Passage
+from gateway.canon.pii.placeholders import Value, value_of
 from gateway.canon.pii.scanner import Hit
-from gateway.core.json_edit import Path, replaced
+from gateway.core.json_edit import Path, json_text, replaced
 from gateway.core.request import ChatRequest
-
-Placeholders = Callable[[str, str], str]
-"""Maps a kind and the text of a finding to what is written in its place."""
-
-
-def by_kind(kind: str, _text: str) -> str:
-    """``[KIND]``, the same for every text."""
-    return f"[{kind}]"
 
 
 def masked(
-    request: ChatRequest, findings: Iterable[tuple[Passage, Sequence[Hit]]], placeholders: Placeholders = by_kind
+    request: ChatRequest, findings: Iterable[tuple[Passage, Sequence[Hit]]], names: Mapping[Value, str]
 ) -> ChatRequest:
-    """The request with placeholders for all findings, in fields and body; other bytes do not change."""
-    texts = {
-        passage.path: _masked(passage.text, hits, placeholders, is_json=passage.is_json) for passage, hits in findings
-    }
+    """The request with placeholders for all findings, in fields and body; other bytes do not change.
+
+    Args:
+        request: The request.
+        findings: What was found in it.
+        names: Placeholders of values; a value that is not there becomes ``[KIND]``.
+    """
+    texts = {passage.path: _masked(passage.text, hits, names, is_json=passage.is_json) for passage, hits in findings}
     return msgspec.structs.replace(
         request,
         body=replaced(request.body, {path: json_text(text) for path, text in texts.items()}),
@@ -35,20 +30,14 @@ def masked(
     )
 
 
-def json_text(text: str) -> bytes:
-    """A text as JSON, also if it holds half a character, which engines take."""
-    try:
-        return orjson.dumps(text)
-    except orjson.JSONEncodeError:
-        return json.dumps(text).encode()
-
-
-def _masked(text: str, hits: Sequence[Hit], placeholders: Placeholders, *, is_json: bool) -> str:
+def _masked(text: str, hits: Sequence[Hit], names: Mapping[Value, str], *, is_json: bool) -> str:
     pieces: list[str] = []
     done = 0
     for hit in hits:
         end = hit.start + hit.length
-        placeholder = placeholders(hit.kind, text[hit.start : end])
+        placeholder = f"[{hit.kind}]"
+        if names:
+            placeholder = names.get(value_of(hit.kind, text[hit.start : end], is_json=is_json), placeholder)
         if is_json and _is_bare(text, hit.start, end):
             placeholder = f'"{placeholder}"'
         pieces += (text[done : hit.start], placeholder)

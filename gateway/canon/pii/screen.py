@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from gateway.canon.pii.counting import Counting, SharedPrefixes, Tally
 from gateway.canon.pii.detector import HookDetector
 from gateway.canon.pii.masking import masked
 from gateway.canon.pii.passages import Passage, has_more_pieces, searched
+from gateway.canon.pii.placeholders import Placeholders, distinct_values
 from gateway.canon.pii.scanner import DetectorFailed, Hit, Patterns, Scanner
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
@@ -72,6 +74,8 @@ class PersonalDataScreen:
             everywhere=self._everywhere,
             seed=secrets.randbits(64),
         )
+        self._placeholders = Placeholders()
+        self._numbered, self._restores = settings.placeholders == "numbered", settings.restore
         self._tasks = TaskGroupOwner()
 
     def start(self) -> None:
@@ -89,6 +93,7 @@ class PersonalDataScreen:
         self._scanner = self._counting.scanner = self._new_scanner(settings)
         self._max_characters = self._counting.max_characters = settings.max_characters
         self._everywhere = self._counting.everywhere = settings.where == "all"
+        self._numbered, self._restores = settings.placeholders == "numbered", settings.restore
         if settings.shared_by != self._shared_by:
             self._shared_by = settings.shared_by
             self._counting.shared = SharedPrefixes(settings.shared_by, _MAX_PREFIXES)
@@ -169,7 +174,16 @@ class PersonalDataScreen:
         return Scanner(_patterns(settings), self._threads, hook)
 
     async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:
-        return await self._work(request, masked, request, findings)
+        if not self._numbered:
+            return await self._work(request, masked, request, findings, {})
+        conversation = await self._work(request, self._placeholders.conversation, request)
+        values = await self._work(request, distinct_values, findings)
+        names = self._placeholders.named(request.caller.tenant.id, conversation, values)
+        result = await self._work(request, masked, request, findings, names)
+        if self._restores:
+            texts = {placeholder: text for (_, text), placeholder in names.items()}
+            result = msgspec.structs.replace(result, restores=texts)
+        return result
 
     async def _work(self, request: ChatRequest, function: Callable[..., _T], *arguments: object) -> _T:
         """Call a function whose time grows with the request: directly, or in a thread if the request is large."""
