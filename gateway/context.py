@@ -133,7 +133,7 @@ class Served(msgspec.Struct, frozen=True, eq=False):
         placed: The placement of the last attempt.
         outcome: The outcome. Of a stream that several replicas contributed to, the outcome of the whole stream.
         dispatched_at: Monotonic seconds when the attempt was sent that began the answer.
-        prefill_ahead: Uncached tokens in flight at the target when the last attempt was sent.
+        prefill_ahead: Uncached tokens left to compute at the target when the last attempt was sent.
         lease: Its lease in the index; None if it has none any more.
         resumed: Whether more than one replica contributed to the answer.
     """

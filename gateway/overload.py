@@ -75,8 +75,12 @@ class Overload:
             return False  # the client already has the beginning of the answer
         if self._queue.waits(encoded.model.id):
             return True
-        # The queue time of the decision is an upper bound and already computed: check it first.
-        return placed.decision.queue_seconds > self._busy.seconds and not self._placement(encoded, placed).free
+        # Without prompts in prefill the decision's queue time, which is computed already, is an upper bound. Of the
+        # oldest of such prompts it contains only what should be left.
+        decision = placed.decision
+        if decision.queue_seconds <= self._busy.seconds and not placed.replica.prefills(decision.target.rank).tokens:
+            return False
+        return not self._placement(encoded, placed).free
 
     async def turn(
         self, context: RequestContext, placed: Placed, place: Callable[[Mapping[Target, int]], Placed]

@@ -97,7 +97,7 @@ class Attempt:
     Attributes:
         placed: The same.
         dispatched_at: When it was sent, in monotonic seconds.
-        prefill_ahead: Uncached tokens in flight at the target then.
+        prefill_ahead: Uncached tokens left to compute at the target then.
         lease: Its lease; None if it has none any more.
     """
 
@@ -113,7 +113,7 @@ class Attempt:
         self.placed = placed
         self.dispatched_at = context.dispatched_at = time.monotonic()
         self._ticket: Ticket = placed.replica.dispatch(
-            decision.target.rank, encoded.tokens - decision.held_tokens, encoded.sequences
+            decision.target.rank, encoded.tokens - decision.held_tokens, self.dispatched_at, encoded.sequences
         )
         self.prefill_ahead = self._ticket.prefill_ahead
         self.lease: Lease | None = None
@@ -132,12 +132,12 @@ class Attempt:
 
     def prefill_done(self) -> None:
         """The prompt is computed, or should be by now; see ``AttemptEvents``."""
-        self._ticket.prefill_done()
+        self._ticket.prefill_done(time.monotonic())
         self._on_capacity(self._context.encoded.model.id)
 
     def done(self) -> None:
         """The attempt is over: it is no load any more."""
-        self._ticket.done()
+        self._ticket.done(time.monotonic())
         self._on_capacity(self._context.encoded.model.id)
 
     def abandon(self) -> None:

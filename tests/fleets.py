@@ -42,5 +42,5 @@ def send(at, sent_at):
     """A request is on its way to a replica, and nothing has come back."""
     flight = InflightRequest(None, sent_at, lambda: None)
     at.flights.add(flight)
-    ticket = at.dispatch(0, 100)
+    ticket = at.dispatch(0, 100, NOW)
     return flight, ticket

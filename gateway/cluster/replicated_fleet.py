@@ -56,8 +56,9 @@ class ReplicatedLoads:
     def _own(self) -> Iterator[tuple[str, int, int, int, int]]:
         for replica in self._fleet.replicas:
             for rank, load in replica.loads():
-                if load.sequences or load.prefill_tokens:
-                    yield replica.id, rank, load.prefill_tokens, load.sequences, load.prefilling
+                tokens = load.prefills.tokens
+                if load.sequences or tokens:
+                    yield replica.id, rank, tokens, load.sequences, load.prefilling
 
 
 class ReplicatedDrains:

@@ -28,8 +28,8 @@ class Load(msgspec.Struct, frozen=True):
 
     Attributes:
         target: The replica and its rank.
-        prefill_tokens: Uncached prompt tokens in front of a new request: those in flight from this gateway, and an
-            estimate of those from others.
+        prefill_tokens: Uncached prompt tokens in front of a new request: those that are left to compute of this
+            gateway's requests, and an estimate of those from others.
         requests: Requests in flight there, from all senders.
         rates: How fast it is.
     """

@@ -52,7 +52,7 @@ def learn(speed: RateLearner, outcome: Outcome, prefill_ahead: int, uncached_tok
     Args:
         speed: The learner.
         outcome: The answer.
-        prefill_ahead: Uncached tokens in flight at the replica when the request arrived.
+        prefill_ahead: Uncached tokens left to compute at the replica when the request arrived.
         uncached_tokens: Uncached tokens of the request.
     """
     prefill = prefill_ahead + uncached_tokens

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.core.engine_facts import RankFacts
+from gateway.routing import PrefillsInFlight
 
 
 class PeerLoad(NamedTuple):
@@ -155,7 +156,7 @@ class RankLoad:
 
     Attributes:
         requests: Client requests sent there and not yet over.
-        prefill_tokens: Uncached prompt tokens sent there and not yet computed.
+        prefills: Prompts sent there and not yet computed.
         sequences: Engine requests sent there and not yet over.
         prefilling: Those of them whose prompt is not yet computed.
         peers: The loads of peers.
@@ -163,7 +164,7 @@ class RankLoad:
 
     def __init__(self) -> None:
         self.requests = 0
-        self.prefill_tokens = 0
+        self.prefills = PrefillsInFlight()
         self.sequences = 0
         self.prefilling = 0
         self.peers = PeerLoads()
@@ -221,10 +222,9 @@ class RankLoad:
         self.peers.forget(peer)
         self._update_foreign()
 
-    def add(self, sequences: int, prefill_tokens: int) -> None:
+    def add(self, sequences: int) -> None:
         """A request is sent there."""
         self.requests += 1
-        self.prefill_tokens += prefill_tokens
         self.sequences += sequences
         self.prefilling += sequences
         self._max_sequences = max(self._max_sequences, self.sequences)
@@ -243,31 +243,35 @@ class Ticket:
         load: The rank's.
         prefill_tokens: Uncached prompt tokens of the request.
         sequences: Engine requests: one for each choice of each prompt.
+        now: When it is sent, in monotonic seconds.
+        left: Uncached tokens of this gateway that are left to compute there. What is computed already counts no more
+            when the rates are learned from this request's first token.
 
     Attributes:
-        prefill_ahead: Uncached tokens of this gateway and its peers that were in flight there before.
+        prefill_ahead: The same, with the tokens that peers have in flight there.
     """
 
-    __slots__ = ("_load", "_open", "_prefill_tokens", "_prefilling", "_sequences", "prefill_ahead")
+    __slots__ = ("_load", "_number", "_open", "_prefilling", "_sequences", "prefill_ahead")
 
-    def __init__(self, load: RankLoad, prefill_tokens: int, sequences: int) -> None:
+    def __init__(self, load: RankLoad, prefill_tokens: int, sequences: int, now: float, left: int) -> None:
         self._load = load
         self._open = self._prefilling = True
-        self._prefill_tokens = prefill_tokens
         self._sequences = sequences
-        self.prefill_ahead = load.prefill_tokens + load.peers.prefill_tokens
-        load.add(sequences, prefill_tokens)
+        self.prefill_ahead = left + load.peers.prefill_tokens
+        self._number = load.prefills.add(prefill_tokens, now)
+        load.add(sequences)
 
-    def prefill_done(self) -> None:
-        """The prompt is computed."""
+    def prefill_done(self, now: float) -> None:
+        """The prompt is computed, at ``now`` in monotonic seconds."""
         if self._prefilling:
             self._prefilling = False
-            self._load.prefill_tokens -= self._prefill_tokens
+            self._load.prefills.done(self._number, now)
             self._load.prefilling -= self._sequences
 
-    def done(self) -> None:
+    def done(self, now: float) -> None:
         """The request has ended."""
-        self.prefill_done()
+        if self._prefilling:
+            self.prefill_done(now)
         if self._open:
             self._open = False
             self._load.requests -= 1

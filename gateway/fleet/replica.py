@@ -17,6 +17,7 @@ from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import ModelTraffic, RankLoad, Ticket
 from gateway.http_client import Origin
 from gateway.lazy_timer import LazyTimer
+from gateway.routing import PrefillsInFlight
 
 
 class InflightRequest(LazyTimer):
@@ -165,7 +166,7 @@ class Replica:
     @property
     def prefill_tokens(self) -> int:
         """Uncached prompt tokens in flight that are not yet computed."""
-        return sum(load.prefill_tokens for load in self._loads.values())
+        return sum(load.prefills.tokens for load in self._loads.values())
 
     def asked_target(self, asked_rank: int) -> Target | None:
         """The target of a client's own ``x-data-parallel-rank`` header; None if there is no such rank."""
@@ -187,34 +188,49 @@ class Replica:
         """Load of one rank for placement, at ``now`` (monotonic seconds)."""
         own = self._loads[rank]
         requests, prefill_tokens = own.foreign(now, self.traffic)
+        rates, prefills = self.speed.rates, own.prefills
+        if prefills.tokens:
+            prefill_tokens += prefills.left(now, rates.prefill_seconds_per_token)
         return Load(
             self._targets[rank],
-            own.prefill_tokens + own.peers.prefill_tokens + prefill_tokens,
+            own.peers.prefill_tokens + prefill_tokens,
             own.sequences + own.peers.sequences + requests,
-            self.speed.rates,
+            rates,
         )
 
     def fair_load(self, rank: int, now: float) -> Load:
-        """As ``load``, but foreign work counts at most as much as this gateway's own.
+        """As ``load``, but foreign work counts at most as much as this gateway's own, and prompts count in full.
 
-        Used for backing off: gateways that do not share state still share a replica fairly.
+        Used for backing off: gateways that do not share state still share a replica fairly, and a replica that is late
+        with a first token gets no further requests meanwhile.
         """
-        own, load = self._loads[rank], self.load(rank, now)
+        own = self._loads[rank]
+        requests, prefill_tokens = own.foreign(now, self.traffic)
+        tokens, sequences = own.prefills.tokens, own.sequences
         return Load(
-            load.target,
-            min(load.prefill_tokens, 2 * own.prefill_tokens),
-            min(load.requests, 2 * own.sequences),
-            load.rates,
+            self._targets[rank],
+            min(tokens + own.peers.prefill_tokens + prefill_tokens, 2 * tokens),
+            min(sequences + own.peers.sequences + requests, 2 * sequences),
+            self.speed.rates,
         )
+
+    def prefills(self, rank: int) -> PrefillsInFlight:
+        """This gateway's prompts at one rank that are not yet computed."""
+        return self._loads[rank].prefills
 
     def loads(self) -> Iterable[tuple[int, RankLoad]]:
         """Its ranks and their loads."""
         return self._loads.items()
 
-    def dispatch(self, rank: int, prefill_tokens: int, sequences: int = 1) -> Ticket:
-        """Count a request with ``prefill_tokens`` uncached tokens as in flight, as ``sequences`` engine requests."""
+    def dispatch(self, rank: int, prefill_tokens: int, now: float, sequences: int = 1) -> Ticket:
+        """Count a request with ``prefill_tokens`` uncached tokens as in flight, as ``sequences`` engine requests.
+
+        ``now`` is monotonic seconds.
+        """
         self.traffic.sent(prefill_tokens)
-        return Ticket(self._loads[rank], prefill_tokens, sequences)
+        own = self._loads[rank]
+        left = own.prefills.left(now, self.speed.rates.prefill_seconds_per_token) if own.prefills.tokens else 0
+        return Ticket(own, prefill_tokens, sequences, now, left)
 
     def begin_scrape(self) -> None:
         """Its metrics are about to be read."""

@@ -5,6 +5,7 @@ In: loads, holdings and learned rates of the targets. Out: a ``Decision``, or th
 """
 
 from gateway.routing.policies import Affinity, Chooser
+from gateway.routing.prefills import PrefillsInFlight
 from gateway.routing.rates import LearnedRates
 
-__all__ = ["Affinity", "Chooser", "LearnedRates"]
+__all__ = ["Affinity", "Chooser", "LearnedRates", "PrefillsInFlight"]

@@ -3,9 +3,9 @@
 The cost of a target is in seconds:
 
 ``cost = base + queue + (1 + w) * prefill``, where ``prefill`` is the time for the tokens that are not held there (what
-is held on a slower medium counts for a part), and ``queue`` the prefill already in flight plus the wait for a decode
-slot. With ``w = 0`` this is the request's own expected time to first token; ``w`` adds what its prefill costs everyone
-behind it and the blocks it will evict.
+is held on a slower medium counts for a part), and ``queue`` what is left of the prefill in flight plus the wait for a
+decode slot. With ``w = 0`` this is the request's own expected time to first token; ``w`` adds what its prefill costs
+everyone behind it and the blocks it will evict.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,10 @@
 """How fast each replica is, learned from its own answers.
 
 The time to first token is taken as a straight line: a base, plus seconds per token times the uncached tokens that had
-to be prefilled first (those in flight at dispatch and the request's own). The line is a least-squares fit over recent
-observations, old ones fading out. The line of the start values, scaled to the last few observations, takes part as two
-pseudo-observations, so traffic whose prompts are all of one length cannot turn the line over. Prompts that are too
-short to show the prefill time only update the base as long as there are no others.
+to be prefilled first (those left to compute at dispatch and the request's own). The line is a least-squares fit over
+recent observations, old ones fading out. The line of the start values, scaled to the last few observations, takes part
+as two pseudo-observations, so traffic whose prompts are all of one length cannot turn the line over. Prompts that are
+too short to show the prefill time only update the base as long as there are no others.
 
 One observation has a bounded influence. An engine that compiles its first graph, or a process that was paused, takes
 30 s for ten tokens, and a line through that would be wrong for hundreds of answers. So a time counts as no more than

@@ -145,14 +145,33 @@ def test_the_queue_changes_nothing_for_one_replica() -> None:
     assert found.rejected == 0
 
 
+def queued_behind(tokens: int) -> SimulationResult:
+    """ABZ and uvw wait for a replica that computes the beginning of ABZ, and for one that is free at 18.1 s."""
+    long = request(0, "ABCDEFGHIJKLMNOPQRSTUVWXYZ12345", tokens=tokens)
+    other = request(0, "cdefghijklmnopqrstx")
+    return queued([long, other, request(1, "ABZ"), request(1, "uvw", tokens=21)], replicas=2, busy_seconds=1)
+
+
 def test_a_queued_request_goes_where_capacity_is_first() -> None:
-    # One replica is busy for 20.1 s, the other one for 18.1 s. ABZ goes to the second one although its prefix is at the
-    # first one, and the next request to the first one, when that ends: sent there at once, it would wait behind ABZ.
-    long = "ABCDEFGHIJKLMNOPQRSTX"
-    prompts = [request(0, long), request(0, long[2:].lower()), request(1, "ABZ"), request(1, "uvw", tokens=21)]
-    found = queued(prompts, replicas=2, busy_seconds=1)
+    # At 18.1 s the first replica still has 12 s of work: more than the 2 s for the beginning count (three times).
+    found = queued_behind(301)
     assert found.hit_blocks == 0
-    assert found.ttft_seconds[:2] == (pytest.approx(18.1 - 1 + 2.1), pytest.approx(20.1 - 1 + 2.1))
+    assert found.ttft_seconds[:2] == (pytest.approx(18.1 - 1 + 2.1), pytest.approx(30.1))
+
+
+def test_a_queued_request_waits_for_its_prefix_if_most_of_the_work_before_it_is_done() -> None:
+    # At 18.1 s the first replica has 2 s of work left, though it has computed only one prompt of 20.1 s.
+    found = queued_behind(201)
+    assert found.hit_blocks == 2
+    assert found.ttft_seconds[:2] == (pytest.approx(20.1 - 1 + 0.1), pytest.approx(20.1))
+
+
+@pytest.mark.parametrize("letter", "mnopqrst")
+def test_of_two_replicas_that_compute_the_one_that_is_done_sooner_is_chosen(letter: str) -> None:
+    # In full, both have a prompt of 6.1 s; at 6 s one of them has 0.1 s of it left, the other one 5.1 s.
+    found = run([request(0, "abcdefX"), request(5, "ghijklX"), request(6, f"{letter}X")], "expected_ttft", replicas=2)
+    # Behind the other one, its first token would be the last of all, 6.2 s after it arrived.
+    assert found.backlog_seconds == pytest.approx(5.1)
 
 
 def test_a_full_queue_rejects() -> None:

@@ -30,15 +30,15 @@ def requests(of, name="a"):
 
 def test_load_is_reported_and_withdrawn():
     ours, theirs = fleet("ab"), fleet("ab")
-    ticket = ours.find("a").dispatch(0, 700, 2)
+    ticket = ours.find("a").dispatch(0, 700, NOW, 2)
     send_loads(ours, theirs)
     load = theirs.find("a").load(0, NOW)
     assert (load.requests, load.prefill_tokens) == (2, 700)
     assert requests(theirs, "b") == 0
-    ticket.prefill_done()
+    ticket.prefill_done(NOW)
     send_loads(ours, theirs)
     assert theirs.find("a").load(0, NOW).prefill_tokens == 0
-    ticket.done()
+    ticket.done(NOW)
     send_loads(ours, theirs)
     assert requests(theirs) == 0
 
@@ -46,7 +46,7 @@ def test_load_is_reported_and_withdrawn():
 def test_nothing_is_sent_twice_unless_all_is_asked_for():
     ours = fleet("a")
     loads = shared(ours)
-    ours.find("a").dispatch(0, 10)
+    ours.find("a").dispatch(0, 10, NOW)
     assert loads.changes(NOW, everything=False) is not None
     assert loads.changes(NOW, everything=False) is None
     assert loads.changes(NOW, everything=True) is not None
@@ -54,7 +54,7 @@ def test_nothing_is_sent_twice_unless_all_is_asked_for():
 
 def test_replicas_that_are_not_known_here_are_passed_over():
     ours, theirs = fleet("az"), fleet("ab")
-    ours.find("z").dispatch(0, 10)
+    ours.find("z").dispatch(0, 10, NOW)
     send_loads(ours, theirs)
     assert [requests(theirs, name) for name in "ab"] == [0, 0]
 
@@ -62,9 +62,9 @@ def test_replicas_that_are_not_known_here_are_passed_over():
 def test_the_engine_counts_them_as_well_and_they_count_once():
     ours, theirs = fleet("a"), fleet("a")
     for _ in range(3):
-        ours.find("a").dispatch(0, 10)
+        ours.find("a").dispatch(0, 10, NOW)
     send_loads(ours, theirs)
-    theirs.find("a").dispatch(0, 10)
+    theirs.find("a").dispatch(0, 10, NOW)
     look(theirs.find("a"), running=6)  # and two of other clients
     assert requests(theirs) == 3 + 1 + 2
     # It stays so as they go.
@@ -76,12 +76,12 @@ def test_what_was_sent_before_the_poll_and_received_after_it_counts_once():
     ours, theirs = fleet("a"), fleet("a")
     look(theirs.find("a"), running=3)  # one of another client
     for _ in range(2):
-        ours.find("a").dispatch(0, 10)
+        ours.find("a").dispatch(0, 10, NOW)
     assert requests(theirs) == 3
     send_loads(ours, theirs)
     assert requests(theirs) == 3
     # What comes later was not there when the engine counted.
-    ours.find("a").dispatch(0, 10)
+    ours.find("a").dispatch(0, 10, NOW)
     send_loads(ours, theirs)
     assert requests(theirs) == 4
 
@@ -92,9 +92,9 @@ def test_what_is_sent_during_the_look_counts_once():
     tickets = []
 
     def send():
-        tickets.extend(ours.find("a").dispatch(0, 10) for _ in range(2))
+        tickets.extend(ours.find("a").dispatch(0, 10, NOW) for _ in range(2))
         send_loads(ours, theirs)
-        tickets.pop().done()
+        tickets.pop().done(NOW)
         send_loads(ours, theirs)
 
     look(theirs.find("a"), running=2, between=send)
@@ -103,12 +103,12 @@ def test_what_is_sent_during_the_look_counts_once():
 
 def test_what_ended_during_the_look_counts_as_theirs():
     ours, theirs = fleet("a"), fleet("a")
-    tickets = [ours.find("a").dispatch(0, 10) for _ in range(4)]
+    tickets = [ours.find("a").dispatch(0, 10, NOW) for _ in range(4)]
     send_loads(ours, theirs)
 
     def end():
         for ticket in tickets:
-            ticket.done()
+            ticket.done(NOW)
         send_loads(ours, theirs)
 
     look(theirs.find("a"), running=4, between=end)
@@ -118,7 +118,7 @@ def test_what_ended_during_the_look_counts_as_theirs():
 def test_load_of_a_gateway_without_messages_comes_from_the_engine():
     ours, theirs = fleet("a"), fleet("a")
     for _ in range(3):
-        ours.find("a").dispatch(0, 10)
+        ours.find("a").dispatch(0, 10, NOW)
     send_loads(ours, theirs)
     look(theirs.find("a"), running=3)
     assert requests(theirs) == 3
@@ -130,23 +130,25 @@ def test_load_of_a_gateway_without_messages_comes_from_the_engine():
 
 def test_a_request_waits_for_what_others_have_to_compute_there():
     ours, theirs = fleet("a"), fleet("a")
-    ours.find("a").dispatch(0, 500)
+    ours.find("a").dispatch(0, 500, NOW)
     send_loads(ours, theirs)
-    assert theirs.find("a").dispatch(0, 10).prefill_ahead == 500
+    assert theirs.find("a").dispatch(0, 10, NOW).prefill_ahead == 500
+    # When they began is not known here.
+    assert theirs.find("a").load(0, NOW + 0.001).prefill_tokens >= 500
 
 
 def test_waiting_requests_are_notified_when_another_gateway_has_less_in_flight():
     ours, theirs = fleet("ab"), fleet("ab")
     received = []
-    tickets = [ours.find(name).dispatch(0, 500) for name in "ab"]
+    tickets = [ours.find(name).dispatch(0, 500, NOW) for name in "ab"]
     send_loads(ours, theirs, freed=received.append)
     send_loads(ours, theirs, freed=received.append)
     assert received == []
     for ticket in tickets:
-        ticket.prefill_done()
+        ticket.prefill_done(NOW)
     send_loads(ours, theirs, freed=received.append)
     assert received == ["m"]
-    tickets[0].done()
+    tickets[0].done(NOW)
     send_loads(ours, theirs, freed=received.append)
     assert received == ["m", "m"]
 
@@ -168,9 +170,9 @@ def test_other_clients_are_never_counted_among_gateways_that_sent_all(steps, oth
 
     for who, what in steps:
         if what == "send":
-            tickets[who].append(fleets[who].find("a").dispatch(0, 10))
+            tickets[who].append(fleets[who].find("a").dispatch(0, 10, NOW))
         elif what == "end" and tickets[who]:
-            tickets[who].pop().done()
+            tickets[who].pop().done(NOW)
         elif what == "tell":
             send_all()
         elif what == "look":

@@ -136,7 +136,7 @@ class TestOrders:
         return Drains(of, lambda replica: changed.append((replica.id, replica.draining)))
 
     def test_an_order_says_how_the_replica_then_is(self, of, drains, changed):
-        of.find("a").dispatch(0, 10)
+        of.find("a").dispatch(0, 10, NOW)
         reported = drains.drain("a", on=True)
         assert reported == {
             "replica": "a",

@@ -125,7 +125,7 @@ def test_one_that_failed_is_tried_with_one_request_at_a_time():
     assert routable(of, later) == "b"
     flight.last_byte_at = later + 1  # it answers
     assert routable(of, later + 1) == "ab"
-    ticket.done()
+    ticket.done(NOW)
     a.flights.discard(flight)
     assert a.breaker.answered(later)
     for _ in range(3):
@@ -173,13 +173,13 @@ def test_one_that_came_up_beside_others_gets_its_share_little_by_little():
     a, b = of.find("a"), of.find("b")
     a.ramp_until = NOW + 10
     for _ in range(10):
-        b.dispatch(0, 100)
+        b.dispatch(0, 100, NOW)
     assert routable(of) == "ab"
-    a.dispatch(0, 100)
+    a.dispatch(0, 100, NOW)
     assert routable(of) == "b"
     assert routable(of, NOW + 5) == "ab"
     for _ in range(5):
-        a.dispatch(0, 100)
+        a.dispatch(0, 100, NOW)
     assert routable(of, NOW + 5) == "b"
     assert routable(of, NOW + 10) == "ab"
 
@@ -189,7 +189,7 @@ def test_replicas_that_start_together_without_another_one_share_everything():
     for each in of.replicas:
         each.ramp_until = NOW + 10
         for _ in range(5):
-            each.dispatch(0, 100)
+            each.dispatch(0, 100, NOW)
     assert routable(of) == "ab"
 
 
@@ -198,7 +198,7 @@ def test_one_that_has_its_share_is_used_when_the_others_are_gone():
     a, b = of.find("a"), of.find("b")
     a.ramp_until = NOW + 10
     for _ in range(3):
-        a.dispatch(0, 100)
+        a.dispatch(0, 100, NOW)
     assert routable(of) == "b"
     b.up = False
     assert routable(of) == "a"
@@ -286,8 +286,8 @@ def test_in_any_states_a_request_has_a_replica_if_there_is_one(kinds, tried, reg
 def test_replicas_on_their_ramp_are_measured_against_the_busiest_that_is_past_it():
     of = fleet("abcd", ramp_seconds=10.0)
     of.find("c").ramp_until = of.find("d").ramp_until = NOW + 5
-    of.find("c").dispatch(0, 10)
+    of.find("c").dispatch(0, 10, NOW)
     assert routable(of) == "abd"
     for _ in range(2):
-        of.find("b").dispatch(0, 10)
+        of.find("b").dispatch(0, 10, NOW)
     assert routable(of) == "abcd"

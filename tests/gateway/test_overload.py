@@ -103,6 +103,9 @@ async def busy(start_held, start_gateway, closing):
     """Starts a gateway with tenants a and b (and c with a share of 3) in front of held engines; see ``Asked``."""
 
     async def start(engines=1, *, queue=None, limits_of_b=None, **more):
+        if engines > 1:
+            # However slow this machine is, held prompts are neither nearly computed nor late.
+            more.setdefault("placement", {"prefill_tokens_per_second": 1})
         held = [await start_held() for _ in range(engines)]
         tenants = sections(tenant("a"), tenant("b", **(limits_of_b or {})), tenant("c", share=3))
         gateway = await start_gateway(*held, queue=ONE_AT_A_TIME | (queue or {}), **tenants, **more)

@@ -37,18 +37,18 @@ def busy(one, **options):
 
 def test_what_was_sent_there_makes_it_busy_until_it_is_computed():
     one = replica()
-    one.dispatch(0, 400)
+    one.dispatch(0, 400, time.monotonic())
     assert busy(one) == {Target(one.id): False}
-    ticket = one.dispatch(0, 200)
+    ticket = one.dispatch(0, 200, time.monotonic())
     assert busy(one) == {Target(one.id): True}
-    ticket.prefill_done()
+    ticket.prefill_done(time.monotonic())
     assert busy(one) == {Target(one.id): False}
 
 
 def test_a_replica_whose_slots_are_taken_is_busy():
     one = replica()
     for _ in range(9):
-        one.dispatch(0, 0)
+        one.dispatch(0, 0, time.monotonic())
     assert busy(one, slots=8) == {Target(one.id): True}
     assert busy(one, slots=64) == {Target(one.id): False}
 
@@ -56,7 +56,7 @@ def test_a_replica_whose_slots_are_taken_is_busy():
 def test_every_rank_has_its_own():
     one = replica()
     look(one, (0, 0, 0), (1, 0, 0))
-    one.dispatch(1, 1000)
+    one.dispatch(1, 1000, time.monotonic())
     assert busy(one) == {Target(one.id): False, Target(one.id, 1): True}
 
 
@@ -72,9 +72,9 @@ def test_what_others_have_there_counts_as_much_as_ones_own():
     one = replica()
     look(one, (0, 1, 20))
     assert one.load(0, time.monotonic()).prefill_tokens > 1000
-    one.dispatch(0, 200)
+    one.dispatch(0, 200, time.monotonic())
     assert busy(one) == {Target(one.id): False}
-    one.dispatch(0, 100)
+    one.dispatch(0, 100, time.monotonic())
     assert busy(one) == {Target(one.id): True}
 
 

@@ -116,7 +116,7 @@ class _Simulation:
             now, step, _, number, call = heapq.heappop(heap)
             load = self._loads[number]
             if step is Step.FIRST_TOKEN:
-                load.prefill_tokens -= call.prefill_tokens
+                load.prefills.done(call.prefill_number, now)
             elif step is Step.END:
                 load.requests -= 1
                 self._policy.answered(number, call, now)
@@ -130,12 +130,12 @@ class _Simulation:
         elif self._queue is not None:
             self._queue.arrive(request, request.at)
         else:
-            self._send(request, self._place(request, {}), request.at)
+            self._send(request, self._place(request, {}, request.at), request.at)
 
-    def _place(self, request: WorkloadRequest, ahead: Mapping[Target, int]) -> SimulatedPlacement:
+    def _place(self, request: WorkloadRequest, ahead: Mapping[Target, int], now: float) -> SimulatedPlacement:
         size = self._workload.block_size
         held = [depth * size for depth in self._depths(request)]
-        number = self._policy.choose(request, held, self._loads, ahead)
+        number = self._policy.choose(request, held, self._loads, ahead, now)
         return SimulatedPlacement(number, held[number])
 
     def _send(self, request: WorkloadRequest, placement: SimulatedPlacement, now: float) -> None:
@@ -143,9 +143,10 @@ class _Simulation:
         load = self._loads[number]
         call = SimulatedCall(request, now)
         call.prefill_tokens = request.prompt_tokens - placement.held_tokens
-        call.prefill_ahead = load.prefill_tokens
+        if isinstance(self._policy, GatewayPolicy):
+            call.prefill_ahead = self._policy.prefill_ahead(number, load, now)
         load.requests += 1
-        load.prefill_tokens += call.prefill_tokens
+        call.prefill_number = load.prefills.add(call.prefill_tokens, now)
         self._count_queued(number, call, 1)
         self._scheduled(number, self._replicas[number].send(call, now))
 

@@ -36,8 +36,8 @@ class SimulatedQueue:
     Args:
         settings: Limits.
         targets: The replicas.
-        place: Places a request, given the tokens that wait in front of it by target.
-        queue_seconds: Work in front of a new request at each replica.
+        place: Places a request, given the tokens that wait in front of it by target, and the time.
+        queue_seconds: Work in flight at each replica.
         send: Sends a request to its placement.
 
     Attributes:
@@ -49,7 +49,7 @@ class SimulatedQueue:
         settings: QueueSettings,
         targets: Sequence[Target],
         *,
-        place: Callable[[WorkloadRequest, Mapping[Target, int]], SimulatedPlacement],
+        place: Callable[[WorkloadRequest, Mapping[Target, int], float], SimulatedPlacement],
         queue_seconds: Callable[[int], float],
         send: Callable[[WorkloadRequest, SimulatedPlacement, float], None],
     ) -> None:
@@ -65,7 +65,7 @@ class SimulatedQueue:
 
     def arrive(self, request: WorkloadRequest, now: float) -> None:
         """A request arrives: it is sent, or waits."""
-        placement = self._place(request, self._order.ahead(_TENANT))
+        placement = self._place(request, self._order.ahead(_TENANT), now)
         if not self._requests and not self._is_busy(placement.number):
             self._send(request, placement, now)
             return
@@ -109,7 +109,7 @@ class SimulatedQueue:
                 return False
             tries -= 1
             _, request = self._requests[waiting.number]
-            placement = self._place(request, ahead)
+            placement = self._place(request, ahead, now)
             tokens = request.prompt_tokens - placement.held_tokens
             self._order.move(waiting, self._targets[placement.number], tokens)
             if not busy[waiting.target]:

@@ -37,7 +37,8 @@ class SimulatedCall:
         end_at: When its answer is complete; known from scheduling on.
         hits: Blocks that were hits; known from scheduling on.
         prefill_tokens: Uncached tokens as expected when it was sent.
-        prefill_ahead: Those in flight at the replica then.
+        prefill_ahead: Those left to compute at the replica then, as the gateway's policies expect.
+        prefill_number: Its number among the prefills in flight there.
         blocks: Blocks that it holds.
         final_blocks: Blocks that it will hold at the end.
     """
@@ -49,6 +50,7 @@ class SimulatedCall:
         "first_at",
         "hits",
         "prefill_ahead",
+        "prefill_number",
         "prefill_tokens",
         "request",
         "sent_at",
@@ -58,7 +60,7 @@ class SimulatedCall:
         self.request = request
         self.sent_at = sent_at
         self.first_at = self.end_at = 0.0
-        self.hits = self.prefill_tokens = self.prefill_ahead = 0
+        self.hits = self.prefill_tokens = self.prefill_ahead = self.prefill_number = 0
         self.blocks = self.final_blocks = 0
 
 

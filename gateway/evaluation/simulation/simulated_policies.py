@@ -13,7 +13,7 @@ from gateway.core.ports import Holding
 from gateway.core.replica_state import Load, Rates
 from gateway.evaluation.simulation.replica_model import SimulatedCall
 from gateway.evaluation.simulation.simulation_workload import FleetShape, WorkloadRequest
-from gateway.routing import Affinity, Chooser, LearnedRates
+from gateway.routing import Affinity, Chooser, LearnedRates, PrefillsInFlight
 
 IDEAL = "ideal"
 """One cache without a limit, shared by all replicas."""
@@ -53,20 +53,22 @@ class ReplicaLoad:
 
     Attributes:
         requests: Requests in flight.
-        prefill_tokens: Uncached prompt tokens in flight that are not yet computed.
+        prefills: Prompts in flight that are not yet computed.
     """
 
-    __slots__ = ("prefill_tokens", "requests")
+    __slots__ = ("prefills", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
-        self.prefill_tokens = 0
+        self.prefills = PrefillsInFlight()
 
 
 class SimulatedPolicy(Protocol):
     """Selects a replica for each request."""
 
-    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], ahead: Ahead) -> int:
+    def choose(
+        self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], ahead: Ahead, now: float
+    ) -> int:
         """The number of a replica.
 
         Args:
@@ -74,6 +76,7 @@ class SimulatedPolicy(Protocol):
             held: Prompt tokens that each replica holds.
             loads: Load of each replica.
             ahead: Prompt tokens that wait in the gateway's queue in front of the request, by target.
+            now: The moment, in seconds of the trace.
         """
         ...
 
@@ -109,13 +112,17 @@ class GatewayPolicy:
         self._rates = [LearnedRates(start, pool) for _ in range(fleet.replicas)]
 
     def queue_seconds(self, loads: Sequence[ReplicaLoad], number: int) -> float:
-        """Work in front of a new request at one replica."""
-        return self._chooser.queue_seconds(self._load(number, loads[number], {}))
+        """Work in flight at one replica, prompts in full: by it the queue holds requests back."""
+        load = loads[number]
+        full = Load(self.targets[number], load.prefills.tokens, load.requests, self._rates[number].rates)
+        return self._chooser.queue_seconds(full)
 
-    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], ahead: Ahead) -> int:
+    def choose(
+        self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], ahead: Ahead, now: float
+    ) -> int:
         """See ``SimulatedPolicy``."""
         decision = self._chooser.choose(
-            [self._load(number, load, ahead) for number, load in enumerate(loads)],
+            [self._load(number, load, ahead, now) for number, load in enumerate(loads)],
             [Holding(tokens, tokens) for tokens in held],
             request.prompt_tokens,
             Affinity(request.beginning, request.session),
@@ -132,9 +139,14 @@ class GatewayPolicy:
         rates.observe_decode(request.output_tokens - 1, now - call.first_at)
         rates.observe_request(prefill, request.output_tokens, now - call.sent_at, streamed=True)
 
-    def _load(self, number: int, load: ReplicaLoad, ahead: Ahead) -> Load:
+    def prefill_ahead(self, number: int, load: ReplicaLoad, now: float) -> int:
+        """Uncached tokens left to compute at one replica, by its learned rate."""
+        return load.prefills.left(now, self._rates[number].rates.prefill_seconds_per_token)
+
+    def _load(self, number: int, load: ReplicaLoad, ahead: Ahead, now: float) -> Load:
         target = self.targets[number]
-        return Load(target, load.prefill_tokens + ahead.get(target, 0), load.requests, self._rates[number].rates)
+        tokens = self.prefill_ahead(number, load, now) + ahead.get(target, 0)
+        return Load(target, tokens, load.requests, self._rates[number].rates)
 
 
 class GatedAffinity:
@@ -156,7 +168,9 @@ class GatedAffinity:
     def __init__(self, replicas: int) -> None:
         self._new_tokens = [0] * replicas
 
-    def choose(self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], _ahead: Ahead) -> int:
+    def choose(
+        self, request: WorkloadRequest, held: Sequence[int], loads: Sequence[ReplicaLoad], _ahead: Ahead, _now: float
+    ) -> int:
         """See ``SimulatedPolicy``."""
         number = self._choose(request, held, loads)
         self._new_tokens[number] += request.prompt_tokens - held[number]
@@ -194,7 +208,7 @@ class PerfectRouting:
         self._new_tokens = [0] * replicas
 
     def choose(
-        self, request: WorkloadRequest, held: Sequence[int], _loads: Sequence[ReplicaLoad], _ahead: Ahead
+        self, request: WorkloadRequest, held: Sequence[int], _loads: Sequence[ReplicaLoad], _ahead: Ahead, _now: float
     ) -> int:
         """See ``SimulatedPolicy``."""
         limit = (request.prompt_tokens - max(held)) * (1 + self._MARGIN)
@@ -211,7 +225,7 @@ class OneReplica:
     """The policy of a fleet that is simulated as one replica with a shared cache."""
 
     def choose(
-        self, _request: WorkloadRequest, _held: Sequence[int], _loads: Sequence[ReplicaLoad], _ahead: Ahead
+        self, _request: WorkloadRequest, _held: Sequence[int], _loads: Sequence[ReplicaLoad], _ahead: Ahead, _now: float
     ) -> int:
         """See ``SimulatedPolicy``."""
         return 0
