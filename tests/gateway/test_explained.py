@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -143,11 +144,13 @@ async def test_request_that_failed_over_is_explained_once(start_engine, start_ga
 
 async def test_prompt_text_is_nowhere_in_what_is_shown(start_engine, start_gateway):
     gateway = await start_gateway(await start_engine(), explain=ON)
-    for day in ("2026-11-20", "2026-11-21"):
+    # Near now, so that a rule finds the date; for one that no rule finds, a slot is suggested with the words around it.
+    days = [f"{datetime.now(UTC) - timedelta(days=ago):%Y-%m-%d}" for ago in (1, 0)]
+    for day in days:
         system = f"Today is {day}. Customer Zebulon Quux of Ypsilanti.\n{SYSTEM}"
         messages = [{"role": "system", "content": system}, {"role": "user", "content": "Zanzibar?"}]
         await gateway.ask(messages=messages, max_tokens=2, headers={"x-request-id": day})
-    found = await detail(gateway, "2026-11-21")
+    found = await detail(gateway, days[-1])
     assert found["difference"]["reason"] == "dynamic_time"
     pages = [json.dumps(found)]
     pages += [
