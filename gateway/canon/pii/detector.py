@@ -13,7 +13,7 @@ import orjson
 
 from gateway.canon.pii.scanner import DetectorFailed, Hit
 from gateway.config.personal_data_settings import DetectorSettings
-from gateway.http_client import HttpClient, Origin, TransportError
+from gateway.http_client import HttpClient, Origin, ResponseTooLarge, TransportError
 from gateway.tasks import in_task
 
 _MAX_ANSWER_BYTES = 1024 * 1024
@@ -75,8 +75,10 @@ class HookDetector:
                 )
         except TimeoutError:
             raise DetectorFailed(f"gave no answer within {self._timeout_seconds:g} seconds") from None
+        except ResponseTooLarge:
+            raise DetectorFailed(f"answered more than {_MAX_ANSWER_BYTES >> 10} KiB") from None
         except TransportError as error:
-            raise DetectorFailed(f"gave no answer ({error})") from None
+            raise DetectorFailed("gave no answer", str(error)) from None
         if status != _OK:
             raise DetectorFailed(f"answered with status {status}")
         return self._read(answer, texts)

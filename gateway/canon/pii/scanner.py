@@ -44,11 +44,19 @@ class Hit(NamedTuple):
 class DetectorFailed(Exception):
     """The operator's detector gave no valid answer. The message completes "the detector …" and quotes no text.
 
+    Args:
+        problem: The message, which a client may see.
+        detail: What only the operator may see, such as an address; empty for nothing.
+
     Attributes:
         hits: What the patterns found in each of the texts.
     """
 
     hits: Sequence[tuple[Hit, ...]] = ()
+
+    def __init__(self, problem: str, detail: str = "") -> None:
+        super().__init__(problem)
+        self.detail = detail
 
 
 class Detector(Protocol):

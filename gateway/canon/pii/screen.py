@@ -157,7 +157,12 @@ class PersonalDataScreen:
         try:
             found = await self._scanner.find([passage.text for passage in passages], request.caller.tenant)
         except DetectorFailed as failed:
-            _log.warning("personal_data_detector_failed", request_id=request.request_id, problem=str(failed))
+            _log.warning(
+                "personal_data_detector_failed",
+                request_id=request.request_id,
+                problem=str(failed),
+                detail=failed.detail,
+            )
             if not self._fails_open:
                 raise DetectorUnavailable(
                     f"The detector of personal data (personal_data.detector) {failed}, so the request was not sent. Try"

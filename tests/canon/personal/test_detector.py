@@ -196,8 +196,11 @@ async def test_one_that_is_not_there_is_a_failure():
         screen,
         _,
     ):
-        with pytest.raises(DetectorUnavailable, match="gave no answer"):
+        with structlog.testing.capture_logs() as logs, pytest.raises(DetectorUnavailable, match="no answer") as refused:
             await screen.inspect(chat(system(TEXT), mode="mask"))
+    assert "refused" in logs[0]["detail"]  # for the operator only
+    assert "127" not in refused.value.message
+    assert "Errno" not in refused.value.message
 
 
 async def test_one_that_hangs_costs_its_time_limit_and_stops_nothing_else():
