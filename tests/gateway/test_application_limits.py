@@ -55,3 +55,12 @@ async def test_requests_that_run_count_until_they_end(start_engine, start_gatewa
     assert (await ask(gateway, prompt=None)).status_code == 200
     assert (await first).status_code == 200
     assert (await ask(gateway)).status_code == 200
+
+
+async def test_a_rate_of_the_application_uses_up_nothing_of_the_tenants(engine, start_gateway):
+    tenants = sections(tenant("a", requests_per_second=0.01), tenant("b"))
+    gateway = await start_gateway(engine, prompts=limited(requests_per_second=0.001), **tenants)
+    assert (await ask(gateway, "b")).status_code == 200
+    for _ in range(3):
+        assert "application support" in problem(await ask(gateway, "a"), 429, CODE)
+    assert (await ask(gateway, "a", prompt=None)).status_code == 200
