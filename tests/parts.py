@@ -87,7 +87,7 @@ def _of_gateway(names: str) -> list[str]:
 
 CANON = _in("tests", "canon tokenize golden")
 EXPLAIN = _in("tests", "explain stats spaces")
-PURE = _in("tests", "admission config docs engines fleet index prompts proxy routing telemetry")
+PURE = _in("tests", "admission config docs engines fleet index proxy routing telemetry")
 SCENARIOS = _in("tests", "scenarios demo observability")
 BROWSER = ["tests/browser"]
 EVALUATION = ["tests/evaluation"]
