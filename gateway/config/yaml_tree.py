@@ -229,8 +229,10 @@ def _one_line(key: str) -> str:
 
 
 def member_type(container: Any, key: str) -> Any:
-    """Type of ``key`` in ``container``, without None; Any if it is undeclared. Of a mapping by names, only sections have
-    types: what their entries hold otherwise is up to the setting."""
+    """Type of ``key`` in ``container``, without None; Any if it is undeclared.
+
+    Of a mapping by names only sections have a type; other values are up to the setting.
+    """
     if get_origin(container) is dict:
         value = _plain_type(get_args(container)[1])
         return value if isinstance(value, type) and issubclass(value, BaseModel) else Any
