@@ -113,7 +113,7 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         request_id=f"req-{number}",
         model="m",
         endpoint="/v1/chat/completions",
-        caller=SimpleNamespace(tenant=tenant),
+        caller=SimpleNamespace(tenant=tenant, application=None),
         headers=[(b"host", b"x"), (b"user-agent", b"web/2.1"), (b"content-type", b"application/json")],
         session=None,
         body=body_of(messages),

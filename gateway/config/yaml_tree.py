@@ -229,10 +229,13 @@ def _one_line(key: str) -> str:
 
 
 def member_type(container: Any, key: str) -> Any:
-    """Type of ``key`` in ``container``, without None; Any if it is undeclared."""
-    arguments = get_args(container)
-    if get_origin(container) is dict and arguments:
-        return _plain_type(arguments[1])
+    """Type of ``key`` in ``container``, without None; Any if it is undeclared.
+
+    Of a mapping by names only sections have a type; other values are up to the setting.
+    """
+    if get_origin(container) is dict:
+        value = _plain_type(get_args(container)[1])
+        return value if isinstance(value, type) and issubclass(value, BaseModel) else Any
     if isinstance(container, type) and issubclass(container, BaseModel):
         field = container.model_fields.get(key)
         return Any if field is None else _plain_type(field.annotation)
