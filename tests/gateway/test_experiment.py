@@ -107,7 +107,7 @@ async def test_a_salted_request_reuses_nothing_and_leaves_nothing(start_engine, 
 
 async def test_both_groups_are_compared(start_engine, start_gateway):
     gateway = await start_gateway(
-        await start_engine(prefill_rate=20_000),
+        await start_engine(prefill_rate=5_000),
         explain={"enabled": True, "gpu_hour_price": 3.6},
         experiment={"cold_share": 0.5, "by": "request", "held_out": "salt"},
     )
