@@ -54,7 +54,7 @@ def test_the_policies_differ_over_sockets_as_they_do_in_the_simulation(tmp_path:
         [float(share) for share in re.findall(rf"{name} +([\d.]+) %", done.stdout)]
         for name in ("simulated", "over sockets")
     )
-    # The caches matter: too small for all, and the policies differ. How exactly both agree depends on whether the machine
-    # keeps up; the benchmark's exit code says so.
+    # The caches matter: too small for all, and the policies differ. How exactly both agree depends on the machine;
+    # the benchmark's exit code says so.
     assert simulated[1] > simulated[0] + 5
     assert measured[1] > measured[0] + 5
