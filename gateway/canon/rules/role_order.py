@@ -17,6 +17,7 @@ Message = Mapping[str, Any]
 _PLAIN = {"role", "content"}
 _EMPTY_LINE = "\n\n"
 _SEEN = re.compile("[^\\s\u200b\u2060\ufeff]")
+"""A character that can be seen."""
 
 
 class RoleOrder:
@@ -69,10 +70,10 @@ class RoleOrder:
         return [message for run in runs for message in (_merged(run) if len(run) > 1 else run)]
 
     def _belong_together(self, first: Message, second: Message) -> bool:
-        return _is_plain(first) and _is_plain(second) and (self._merge == "all" or first["role"] == second["role"])
+        return is_plain(first) and is_plain(second) and (self._merge == "all" or first["role"] == second["role"])
 
 
-def _is_plain(message: Message) -> bool:
+def is_plain(message: Message) -> bool:
     """Whether it consists of role and visible text only."""
     content = message.get("content")
     return isinstance(content, str) and message.keys() == _PLAIN and _SEEN.search(content) is not None

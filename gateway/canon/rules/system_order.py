@@ -5,19 +5,20 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
+from gateway.canon.rules.role_order import is_plain
 from gateway.canon.texts import LEADING_ROLES, messages
 from gateway.config.canon_settings import RoleOrderSettings
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
-_PLAIN = {"role", "content"}
-
 
 class SystemOrder:
     """Sorts neighbouring system messages by their texts, and neighbouring developer messages; their places stay.
 
-    Messages of users between them do not count, because ``role-order`` takes them out. Messages that are more than
-    plain text come last, in their original order. Code of its edit, one for all messages: ``sorted``.
+    Messages of users between them do not count, because ``role-order`` takes them out. Messages that are more or less
+    than visible text come last, in their original order. If one of them has a code fence, all stay: where the fence is
+    not closed, ``role-order`` joins only some, and these would be in another order than before. Code of its edit, one
+    for all messages: ``sorted``.
 
     Args:
         settings: Of ``role-order``: whether messages behind the first answer are among those that it moves together.
@@ -34,7 +35,7 @@ class SystemOrder:
             return NOTHING
         before = messages(fields)
         front = self._front(before)
-        if len(front) < 2:
+        if len(front) < 2 or any(_has_fence(before[number]) for number in front):
             return NOTHING
         after = list(before)
         moved = 0
@@ -61,6 +62,9 @@ class SystemOrder:
 
 
 def _place(message: Mapping[str, Any]) -> tuple[bool, str]:
+    return (False, str(message["content"])) if is_plain(message) else (True, "")
+
+
+def _has_fence(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    is_plain = isinstance(content, str) and message.keys() == _PLAIN
-    return not is_plain, content if is_plain and isinstance(content, str) else ""
+    return isinstance(content, str) and ("```" in content or "~~~" in content)

@@ -6,8 +6,9 @@ from hypothesis import given
 from requests_at_random import chats
 
 from gateway.canon.rule import NOTHING, RuleContext, applied
+from gateway.canon.rulebook import RULES, rulebook
 from gateway.canon.rules.system_order import SystemOrder
-from gateway.config.canon_settings import RoleOrderSettings
+from gateway.config.canon_settings import CanonSettings, RoleOrderSettings
 from gateway.core.request import Endpoint
 
 GIVEN = RuleContext(now=0.0)
@@ -77,3 +78,13 @@ def test_any_request(fields):
     after = applied(fields, edits) if edits else fields
     assert not RULE.detect(after, GIVEN).edits
     assert sorted(map(id, after["messages"])) == sorted(map(id, fields["messages"]))
+
+
+def test_messages_that_role_order_cannot_join_are_not_sorted_a_second_time():
+    settings = CanonSettings(role_order=RoleOrderSettings(merge="all"))
+    for third in ("", "A rule.", "```\nno end"):
+        for text in ("Be brief.", "```\nx"):
+            developer = {"role": "developer", "content": text}
+            fields = {"messages": [system("Be brief."), developer, system(third), QUESTION]}
+            once = rulebook(settings).canonical(fields, RULES, GIVEN)
+            assert not rulebook(settings).canonical(once.fields, RULES, GIVEN).edits
