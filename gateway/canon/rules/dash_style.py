@@ -49,13 +49,15 @@ class DashStyle:
 
 def _pieces(text: str) -> Iterator[TextReplacement]:
     code = fenced(text)
-    line, ticks = 0, False
+    line_end, ticks = -1, False
     for match in _MARKS.finditer(text):
         what = match.lastgroup or ""
         start, end = match.span(what)
-        if text.find("\n", line, start) >= 0 or not line:
-            line = text.rfind("\n", line, start) + 1
+        # Once for each line: a line may be as long as the text.
+        if start > line_end:
+            line = text.rfind("\n", 0, start) + 1
             line_end = text.find("\n", start)
-            ticks = text.find("`", line, line_end if line_end >= 0 else len(text)) >= 0
+            line_end = len(text) if line_end < 0 else line_end
+            ticks = text.find("`", line, line_end) >= 0
         if not ticks and not touched(code, start, end):
             yield TextReplacement(start, end, "-", what)

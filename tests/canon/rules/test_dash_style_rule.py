@@ -1,6 +1,7 @@
 """The rule ``dash-style``."""
 
 import pytest
+from cpu_limit import cpu_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 from requests_at_random import chats, completions
@@ -54,6 +55,13 @@ def test_codes():
 
 def test_answers_stay():
     assert text_after(RULE, "• a — b", "assistant") == "• a — b"
+
+
+def test_one_very_long_line_does_not_take_the_square_of_its_length():
+    text = "a — " * 240_000 + "b"
+    with cpu_seconds(10):
+        after = text_after(RULE, text)
+    assert after == text.replace("—", "-")
 
 
 @given(fields=chats() | completions())
