@@ -105,6 +105,16 @@ class Canonical:
     is_of_now: bool = False
 
 
+def reserving(given: RuleContext, names: Collection[RuleName]) -> RuleContext:
+    """The context of some rules: one with room for blocks where ``dynamic-suffix`` is among them.
+
+    Who applies the rules one by one must take this for all of them.
+    """
+    if RuleName.DYNAMIC_SUFFIX not in names:
+        return given
+    return msgspec.structs.replace(given, behind_tokens=_BLOCK_TOKENS)
+
+
 class Rulebook:
     """Applies rules. Pure and thread-safe.
 
@@ -123,8 +133,7 @@ class Rulebook:
             names: The rules to apply.
             given: The rules' input besides the prompt.
         """
-        if RuleName.DYNAMIC_SUFFIX in names:
-            given = msgspec.structs.replace(given, behind_tokens=_BLOCK_TOKENS)
+        given = reserving(given, names)
         edits: list[Edit] = []
         remember: dict[bytes, str] = {}
         lost, cut, of_now = False, 0, False

@@ -10,7 +10,7 @@ from gateway.canon.canonicalizer import owner_of
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import hinted
 from gateway.canon.rule import Edit, Fields, RuleContext, applied
-from gateway.canon.rulebook import Rulebook
+from gateway.canon.rulebook import Rulebook, reserving
 from gateway.canon.rules.dynamic.near_misses import NearMiss, near_misses
 from gateway.canon.texts import LEADING_ROLES, leading_messages, messages, texts
 from gateway.config.canon_settings import CanonSettings
@@ -117,12 +117,13 @@ class Trial:
         self._settings = settings
         self._encoder = encoder
         self._memory = ContextMemory(_MEMORY_BYTES, ttl_seconds=1)
-        self._given = RuleContext(
+        given = RuleContext(
             now,
             recall=lambda key: self._memory.get(key, now),
             count_tokens=None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES,
             context_limit=context_limit,
         )
+        self._given = reserving(given, names)
         self._last: tuple[bytes | None, bytes | None] | None = None
         self.uncounted = ""
         """Why tokens of some turn could not be counted."""
@@ -156,6 +157,8 @@ class Trial:
             self._memory.put(key, block, given.now)
         before, self._last = self._last, (asked, ids)
         same = (None, None) if before is None else tuple(map(_same, before, self._last))
+        # As ``Rulebook.canonical``: after a cut, the lost blocks belong to removed messages.
+        lost = lost and not cut
         return Turn(fields, steps, _tokens(asked), _tokens(ids), same[0], same[1], lost, cut, missed)
 
     def _near_misses(self, fields: Fields, edits: Sequence[Edit]) -> Sequence[NearMissAt]:

@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import pytest
 
-from gateway.canon.rule import Detected, Edit
-from gateway.canon.rulebook import Rulebook
+from gateway.canon.rule import Detected, Edit, RuleContext
+from gateway.canon.rulebook import Rulebook, rulebook
 from gateway.commands import canon
 from gateway.commands.canon_report import WIDTH
+from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import OPT_IN, RuleName
 from gateway.core.request import Endpoint
 from gateway.tokenize.load_tokenizer import load_local
@@ -199,6 +200,30 @@ def test_history_trim_is_tried_where_the_limit_is_given(shown, document, file):
     text = shown(path, "--context-limit", 600)
     assert f"{turn['cut_messages']} messages left out" in text
     assert "--context-limit to try it" not in text
+
+
+def test_as_much_is_cut_as_the_gateway_cuts(document, file):
+    messages = [{"role": role, "content": f"{n} word" * 40} for n in range(9) for role in ("user", "assistant")]
+    path = file(chat({"role": "system", "content": "Local time: 2026-11-21 10:02\nBe kind."}, *messages, max_tokens=50))
+    fields = json.loads(path.read_text())
+    cuts = set()
+    for names in ((RuleName.HISTORY_TRIM,), (RuleName.HISTORY_TRIM, RuleName.DYNAMIC_SUFFIX)):
+        for limit in (300, 600, 900, 1200):
+            chosen = [each for name in names for each in ("--rule", name.value)]
+            (turn,) = document(path, "--context-limit", limit, "--now", "2026-11-21T10:05:00Z", *chosen)["turns"]
+            encoder = load_local("builtin:demo")
+            given = RuleContext(
+                1795255500.0,
+                recall=lambda key: None,
+                count_tokens=lambda text, encoder=encoder: len(encoder.encode_text(text)) // 4,
+                context_limit=limit,
+            )
+            sent = rulebook(CanonSettings()).canonical(fields, names, given)
+            assert (turn["cut_messages"], turn["context_lost"]) == (sent.cut_messages, sent.context_lost)
+            assert turn["request"]["messages"] == sent.fields["messages"]
+            cuts.add((limit, turn["cut_messages"]))
+    # The room for blocks makes a difference.
+    assert len(cuts) > 4
 
 
 class Numbers:

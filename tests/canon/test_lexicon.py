@@ -14,6 +14,7 @@ from gateway.canon.pii.scanner import Patterns
 from gateway.canon.recognizer import calendar_words as calendar
 from gateway.canon.recognizer.moments import moment
 from gateway.canon.rule import RuleContext
+from gateway.canon.rules.dash_style import DashStyle
 from gateway.canon.rules.document_order import DocumentOrder
 from gateway.canon.rules.dynamic import DynamicSuffix, finding, id_finder, label_before
 from gateway.canon.rules.dynamic import quoted_data as words
@@ -56,7 +57,8 @@ LEAST = {
         "data": 436, "data_unspaced": 58, "fine": 83, "fine_headings": 77, "fine_headings_unspaced": 21,
         "context_labels": 151, "context_labels_unspaced": 31, "inline_tags": 21, "code_tags": 2, "log_levels": 9,
         "speakers": 89, "mail_headers": 40, "letter_headers": 11, "greetings": 64, "closings": 26, "letter_words": 7,
-        "quotation_marks": 9, "positions": 66, "positions_unspaced": 16, "position_words": 40,
+        "quotation_marks": 9, "positions": 66, "positions_unspaced": 16, "position_words": 40, "mark_words": 64,
+        "before_marks": 105,
     },
     "personal_data": {
         "iban_lengths": 89, "calling_codes": 214, "phone_formats": 2, "phone_formats_with_0": 3, "phone_words": 35,
@@ -620,6 +622,18 @@ def sources_with(question):
     rule = DocumentOrder(DocumentOrderSettings(documents=[declared]))
     fields = {"messages": [{"role": "user", "content": "\n".join([*sources, question])}]}
     return bool(rule.detect(fields, RuleContext(now=NOW)).edits)
+
+
+def test_words_for_marks():
+    def stays(text):
+        fields = {"messages": [{"role": "user", "content": text}]}
+        return not DashStyle().detect(fields, RuleContext(now=NOW)).edits
+
+    assert not stays("Be kind — always.")
+    for word in entries("documents", "mark_words"):
+        assert stays(f"Be {word.replace('*', 's')} kind — always."), word
+    for word in entries("documents", "before_marks"):
+        assert stays(f"Be kind {word} — always."), word
 
 
 def test_positions_of_documents():

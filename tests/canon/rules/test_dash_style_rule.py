@@ -1,6 +1,7 @@
 """The rule ``dash-style``."""
 
 import pytest
+from cpu_limit import cpu_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 from requests_at_random import chats, completions
@@ -18,7 +19,13 @@ RULE = DashStyle()
         ("Rules:\n  * Be kind.\n  ‣ Be brief.\n– Be quick.", "Rules:\n  - Be kind.\n  - Be brief.\n- Be quick."),
         ("* **Be** kind.", "- **Be** kind."),
         ("Be kind — always – to all ― yes.", "Be kind - always - to all - yes."),
-        ("– a – – b", "- a - - b"),
+        ("Use it — always.\nYou — rarely — late.", "Use it - always.\nYou - rarely - late."),
+        ("• Say “yes” first.", "- Say “yes” first."),
+        ("/* a */\n• Be kind — always.", "/* a */\n- Be kind - always."),
+        ("“Yes,\nhe said.\n\n• Be kind.", "“Yes,\nhe said.\n\n- Be kind."),
+        ("* Be kind\n  and brief", "- Be kind\n  and brief"),
+        ("* apples\n* pears", "- apples\n- pears"),
+        ("– x – – y", "- x - - y"),
         ("a non\u2011breaking co\u2010worker", "a non-breaking co-worker"),
     ],
 )
@@ -38,6 +45,28 @@ def test_bullets_and_dashes_become_hyphens(text, expected, role):
         "Write `a — b` there.",
         "@@ -1 +1 @@\n-• a\n+• b",
         "git checkout -- file",
+        "* * * * * /usr/bin/job",
+        "* 0 4 * * root /usr/bin/job — nightly",
+        "* 8 * * MON-FRI /usr/bin/job",
+        "/**\n * Adds — or subtracts.\n * Twice.\n */",
+        "// a — b",
+        "* main\n  dev",
+        "  dev\n* main",
+        "* 1f2e3d4c Fix the parser",
+        '{\n "a": "x – y"\n}',
+        "| tea | — | low |",
+        "> He said — twice.",
+        "Do not use — or –.",
+        "Trenne sie mit — und nie anders.",
+        "No bullets: • or *.\nNever an em dash — never.",
+        "Say “yes — now” then.",
+        "Sag „ja – jetzt“ dann.",
+        'Say "yes — now" then.',
+        "Say 'yes — now' then.",
+        "“Yes,\n• he said — twice.”",
+        "Say ‘well\u2011known’.",
+        "The king 1939 – 1945, 5 % – 7 %, $3 – $5.",
+        "Because I waited — and waited\nThe evening came — so late\nAnd left.",
     ],
 )
 def test_what_is_no_bullet_and_no_dash_between_words_stays(text):
@@ -56,15 +85,22 @@ def test_answers_stay():
     assert text_after(RULE, "• a — b", "assistant") == "• a — b"
 
 
+def test_one_very_long_line_does_not_take_the_square_of_its_length():
+    text = "a — " * 240_000 + "b"
+    with cpu_seconds(10):
+        after = text_after(RULE, text)
+    assert after == text.replace("—", "-")
+
+
 @given(fields=chats() | completions())
 def test_any_request(fields):
     check_idempotent(RULE, fields)
     check_others_untouched(RULE, fields)
 
 
-@given(st.text("a •*–— `\n\t-", max_size=60))
+@given(st.text("aA1 •*–—‑ `\n\t-/“\"'.", max_size=60))
 def test_every_other_character_stays_in_its_place(text):
     after = text_after(RULE, text)
     assert len(after) == len(text)
-    assert all(new == old or (new == "-" and old in "•*–—") for new, old in zip(after, text, strict=True))
+    assert all(new == old or (new == "-" and old in "•*–—‑") for new, old in zip(after, text, strict=True))
     check_idempotent(RULE, {"prompt": text})

@@ -15,9 +15,12 @@ RULE = InnerSpaces()
     ("text", "expected"),
     [
         ("You are  Eva.", "You are Eva."),
-        ("You are Eva.  Be   kind.\nAnd brief.", "You are Eva. Be kind.\nAnd brief."),
+        ("You are Eva.   Be  kind.\nAnd brief.", "You are Eva. Be kind.\nAnd brief."),
         ("You are Eva.  Be kind.\nYou help.  Be brief.", "You are Eva. Be kind.\nYou help. Be brief."),
         ("-  Be  kind.\n\n1.  Be brief.", "- Be kind.\n\n1. Be brief."),
+        ("Ask, (if needed)  for it.  **Now**", "Ask, (if needed) for it. **Now**"),
+        ("“He said it.\n\nBe  kind.", "“He said it.\n\nBe kind."),
+        ("आप  सहायक हैं।", "आप सहायक हैं।"),
         ("Ask  for 2.  Then go.", "Ask for 2. Then go."),
     ],
 )
@@ -36,6 +39,21 @@ def test_runs_of_blanks_become_one(text, expected, role):
         "    indented  code",
         "Call `a  b` once.",
         "Split at “  ” and at '  ' and at \"  \".",
+        "SELECT  *  FROM t",
+        "SELECT  name  FROM t",
+        "DROP  TABLE t;",
+        "$ git  commit",
+        "CREATE TABLE t (\n  id   int,\n  name text\n)",
+        'Say exactly: "a  b  c".',
+        "Return ‘x  y’.",
+        "Return 'x  y'.",
+        "“He said\nit  is late.”",
+        "Name    Age    City",
+        "Name  Age  City",
+        "a  =  b",
+        "  The old    pond\n    a frog",
+        "  The old  pond\n  a frog",
+        "The old   pond",
         "name    price\ntea     low\ncoffee  high",
         "| tea  | low |",
         "tea\tlow  price",
@@ -56,7 +74,7 @@ def test_answers_and_results_of_tools_stay():
 
 
 def test_each_run_is_an_edit():
-    assert edits_of(RULE, "a  b\n\nc   d") == [(1, "  ", " ", "blanks"), (7, "   ", " ", "blanks")]
+    assert edits_of(RULE, "a  b\n\nc.   d") == [(1, "  ", " ", "blanks"), (8, "   ", " ", "blanks")]
 
 
 @given(fields=chats() | completions())
@@ -65,7 +83,7 @@ def test_any_request(fields):
     check_others_untouched(RULE, fields)
 
 
-@given(st.text('ab .1|`"\n', max_size=60))
+@given(st.text('ab  .1|`"-,\n', max_size=60))
 def test_nothing_but_blanks_changes(text):
     after = text_after(RULE, text)
     assert letters(after) == letters(text)
