@@ -150,13 +150,13 @@ class Warmer:
         return job
 
     def warm_applications(self, names: Collection[str]) -> None:
-        """Send the registered prefixes of some applications (``id@version``) to all replicas that are up."""
-        prefixes = [prefix for prefix in self._registered() if prefix.application in names]
-        try:
-            plan = self._planner.order(prefixes, None) if prefixes and not self._stopped else None
-        except Malformed as error:
-            _log.warning("warming_prompt_left_out", prompts=sorted(names), problem=error.message)
+        """Send the registered prefixes of some applications (``id@version``) to all replicas that are up.
+
+        One that cannot be sent is logged, and does not keep the others back.
+        """
+        if self._stopped:
             return
+        plan = self._planner.registered([prefix for prefix in self._registered() if prefix.application in names])
         if plan is not None:
             self._send(plan, self._settings.requests_per_second, by="")
 
