@@ -48,9 +48,9 @@ _CAUSES = {
 """Ends after which prefixes are sent again. After a model update or another template every replica is filled as if it
 had joined; a space that was crowded out would crowd out another one."""
 
-SpaceName = tuple[str, str, str]
-"""Model, owner and scope: the parts of a prefix space that a prefix determines. Spaces that differ in other parts are
-warmed together."""
+SpaceName = tuple[str, str, str, str]
+"""Model, owner, scope and application: the parts of a prefix space that a prefix determines. Spaces that differ in
+other parts are warmed together."""
 
 _log = structlog.get_logger("gateway.warmup")
 
@@ -75,7 +75,7 @@ class EndedSpaces:
 
 def name_of(space: PrefixSpace) -> SpaceName:
     """The name of a space."""
-    return space.model_id, space.tenant, space.scope
+    return space.model_id, space.tenant, space.scope, space.prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,8 @@ class LastingWarmup:
         return items
 
     def _name(self, caller: Caller, model: ModelId) -> SpaceName:
-        return model, self._links.owner(caller), caller.scope
+        application = caller.application.name if caller.application is not None else ""
+        return model, self._links.owner(caller), caller.scope, application
 
     def _add(self, items: Iterable[PendingWarmup], cause: WarmCause, now: float) -> None:
         delay = self._links.delay() if cause in (WarmCause.RESET, WarmCause.EXPIRY) else 0.0

@@ -171,26 +171,27 @@ class Planner:
         steps: list[WarmupStep] = []
         down: dict[ReplicaId, None] = {}
         for index, prefix in enumerate(prefixes):
-            try:
-                caller = self.check(prefix)
-                chosen = self._chosen(prefix, caller, only)
-            except Malformed as error:
-                raise error.within("prefixes", index) from None
-            named = only is not None or prefix.replicas is not None
-            for replica in chosen:
-                if _accepts_requests(replica):
-                    steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets]
-                elif named:
-                    where = ("replicas",) if only is not None else ("prefixes", index, "replicas")
-                    raise _unavailable(replica, where)
-                else:
-                    down[replica.id] = None
-            if chosen and not any(_accepts_requests(replica) for replica in chosen):
-                message = f"no replica of {prefix.model!r} that it could be sent to is up."
-                raise Malformed(("prefixes", index, "model"), message, "no_replica")
+            steps += self._ordered(index, prefix, only, down)
         if not steps:
             raise Malformed(("replicas",), "none of them serves the model of any of the prefixes.", "nothing_to_send")
         return WarmupPlan(steps, list(down))
+
+    def registered(self, prefixes: Sequence[Declared]) -> WarmupPlan | None:
+        """Plan to send prefixes of registered prompts to all replicas that are up.
+
+        Unlike in an order, a prefix that cannot be sent is logged and skipped, and the others are sent.
+
+        Returns:
+            None if there is nothing to send.
+        """
+        steps: list[WarmupStep] = []
+        down: dict[ReplicaId, None] = {}
+        for index, prefix in enumerate(prefixes):
+            try:
+                steps += self._ordered(index, prefix, None, down)
+            except Malformed as error:
+                _log.warning("warming_prompt_left_out", prompt=prefix.application, problem=error.message)
+        return WarmupPlan(steps, list(down)) if steps else None
 
     def declared(self, prefixes: Sequence[Declared], only: frozenset[ReplicaId] | None) -> WarmupPlan:
         """Plan an order for the prefixes declared in the configuration.
@@ -283,6 +284,34 @@ class Planner:
             raise Malformed(("model",), message, "model_not_found")
         caller = Caller(self._tenant(prefix.tenant), scope=prefix.scope)
         return self._in_application(caller, prefix.application) if prefix.application else caller
+
+    def _ordered(
+        self, index: int, prefix: Declared, only: frozenset[ReplicaId] | None, down: dict[ReplicaId, None]
+    ) -> list[WarmupStep]:
+        """The requests for one prefix of an order. Adds replicas that are skipped to ``down``.
+
+        Raises:
+            Malformed: see ``order``.
+        """
+        try:
+            caller = self.check(prefix)
+            chosen = self._chosen(prefix, caller, only)
+        except Malformed as error:
+            raise error.within("prefixes", index) from None
+        steps: list[WarmupStep] = []
+        named = only is not None or prefix.replicas is not None
+        for replica in chosen:
+            if _accepts_requests(replica):
+                steps += [WarmupStep(index, prefix, caller, target) for target in replica.targets]
+            elif named:
+                where = ("replicas",) if only is not None else ("prefixes", index, "replicas")
+                raise _unavailable(replica, where)
+            else:
+                down[replica.id] = None
+        if chosen and not any(_accepts_requests(replica) for replica in chosen):
+            message = f"no replica of {prefix.model!r} that it could be sent to is up."
+            raise Malformed(("prefixes", index, "model"), message, "no_replica")
+        return steps
 
     def _check_known(self, names: frozenset[ReplicaId] | None) -> None:
         known = [replica.id for replica in self._fleet.replicas]

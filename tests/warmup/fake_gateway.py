@@ -47,6 +47,7 @@ class FakeGateway:
         self.counted = []
         self.busy = set()
         self.expiring = []
+        self.registered = []
         self.warmth = WarmthCounts()
         self.hot = HotPrefixes()
         self.ended = EndedSpaces()
@@ -86,6 +87,7 @@ class FakeGateway:
                 idle=lambda target: target.replica not in self.busy,
                 wall=self.clock,
             ),
+            registered=lambda: self.registered,
             clock=self.clock,
             sleep=self.clock.sleep,
         )

@@ -6,6 +6,7 @@ import pytest
 from fake_gateway import FakeGateway, eventually, settled
 
 from gateway.config.warmup_settings import WarmAgainSettings, WarmSettings
+from gateway.core.application import Application
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
 from gateway.core.ports import PrefixUse, SettledPrompt
@@ -21,8 +22,8 @@ PREFIXES = """\
 """
 
 
-def space(owner="tenant:acme", model="m", scope=""):
-    return PrefixSpace(model, "tok", "v", owner, scope, "", 0, "", 1)
+def space(owner="tenant:acme", model="m", scope="", application=""):
+    return PrefixSpace(model, "tok", "v", owner, scope, "", 0, "", 1, application)
 
 
 def end(cause=ResetCause.MANUAL, **of):
@@ -86,6 +87,28 @@ async def test_an_ended_space_gets_its_own_prefixes_again(fake, warmer, cause, w
     assert (job["state"], job["done"], job["left_out"]) == ("done", 1, {})
     fake.ended.on_space_end(end(cause, model="other"))
     await eventually(lambda: prompts(fake) == ["One", "Three"])
+
+
+@pytest.mark.parametrize("cause", [ResetCause.MANUAL, ResetCause.IDLE_TTL, "idle"])
+@pytest.mark.parametrize(
+    ("application", "sent"), [("", "Plain"), ("help@v1", "One of help"), ("sales", "One of sales")]
+)
+async def test_only_the_application_of_a_space_gets_its_prefixes(fake, tmp_path, cause, application, sent):
+    file = tmp_path / "prefixes.yaml"
+    file.write_text(
+        "- {model: m, prompt: Plain, tenant: acme, replicas: [a]}\n"
+        "- {model: m, prompt: One of help, tenant: acme, replicas: [a], application: help@v1}\n"
+        "- {model: m, prompt: One of sales, tenant: acme, replicas: [a], application: sales}\n"
+    )
+    fake.warmer(file=file, again=WarmAgainSettings(tokens_per_hour=1000))
+    if cause == "idle":
+        fake.expiring = [space(application=application)]
+        fake.flow.answer = lambda _: fake.expiring.clear() or (200, b"{}")  # the request has used the space
+    else:
+        fake.ended.on_space_end(end(cause, application=application))
+    await eventually(lambda: fake.flow.requests)
+    await settled()
+    assert prompts(fake) == [sent]
 
 
 @pytest.mark.parametrize("cause", [ResetCause.CROWDED_OUT, ResetCause.MERGED, ResetCause.TEMPLATE_CHANGED])
@@ -250,7 +273,7 @@ def answered(fake, request, tokens, _computed, reused=0):
 # The hottest prefixes
 
 
-def client_request(fake, hashes, *, ids=None, target=B1, tenant="acme", at=0.0, reused=0, **fields):
+def client_request(fake, hashes, *, ids=None, target=B1, tenant="acme", at=0.0, reused=0, application=None, **fields):
     request = ChatRequest(
         Endpoint.CHAT,
         b"",
@@ -263,7 +286,7 @@ def client_request(fake, hashes, *, ids=None, target=B1, tenant="acme", at=0.0, 
         RequestId("r"),
         "session",
         0.0,
-        Caller(fake.tenants[tenant]),
+        Caller(fake.tenants[tenant], application=application),
         "1.2.3.4",
     )
     chain = BlockChain(hashes, 16, 16 * len(hashes) + 1)
@@ -291,6 +314,18 @@ async def test_a_hot_prefix_is_sent_again_token_by_token_to_where_it_was_served(
     assert (hot.endpoint, hot.fields["prompt"], hot.fields["max_tokens"]) == ("/v1/completions", list(range(128)), 1)
     assert hot.caller.tenant.id == "acme"
     assert (hot.session, hot.peer, hot.headers) == (None, "", ((b"content-type", b"application/json"),))
+
+
+async def test_a_hot_prefix_is_sent_again_only_for_the_space_of_its_application(fake, warmer):
+    warmer(hottest=4)
+    shared(fake, application=Application("sales"))
+    fake.ended.on_space_end(end())
+    await eventually(lambda: prompts(fake) == ["One"])
+    await settled()
+    assert prompts(fake) == ["One"]
+    fake.ended.on_space_end(end(application="sales"))
+    await eventually(lambda: len(fake.flow.requests) == 2)
+    assert prompts(fake)[1] == list(range(128))
 
 
 async def test_a_clients_salt_stays_with_its_prefix(fake, warmer):
