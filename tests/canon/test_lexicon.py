@@ -67,6 +67,21 @@ LEAST = {
         "name_labels": 93, "name_particles": 37, "no_names": 21, "address_labels": 58, "contract_labels": 41,
         "order_labels": 44,
     },
+    "narratives": {
+        "kinds": 215,
+        "kinds_unspaced": 22,
+        "numbered": 92,
+        "numbered_unspaced": 12,
+        "numbered_around": 14,
+        "in_front": 57,
+        "behind": 25,
+        "tasks": 189,
+        "tasks_within": 38,
+        "next_text": 63,
+        "first_person": 65,
+        "first_person_unspaced": 17,
+        "rights": 37,
+    },
     "languages": {"names": 28, "words": 713, "scripts": 8, "beginnings": 164},
 }  # fmt: skip
 """Number of entries of each list; a list may have more."""
@@ -307,6 +322,50 @@ def test_a_time_behind_as_of_is_moved_from_words_to_the_assistant():
 def test_a_time_in_brackets_in_front_of_words_to_the_assistant_is_moved(section):
     for words_to_it in entries("sentences", section):
         assert moved(f"[2026-11-21 10:02] {words_to_it} Eva.") == ["[2026-11-21 10:02]"], words_to_it
+
+
+def test_a_time_behind_as_of_stays_in_words_about_rights():
+    for word in entries("narratives", "rights"):
+        assert moved(f"You are Eva. As of 2026-11-21 10:02 you are {word} x.") == [], word
+
+
+TODAY = "Today is 2026-11-21. Rain fell."
+
+
+@pytest.mark.parametrize(
+    ("section", "form"),
+    [
+        ("kinds", "{} 4: the rain\n"),
+        ("kinds_unspaced", "{}\n"),
+        ("numbered", "{} 4. "),
+        ("numbered_unspaced", "{}4\n"),
+        ("behind", "Diary {} anne\n"),
+        ("tasks", "{} x.\n\n"),
+        ("tasks_within", "x {}x.\n\n"),
+        ("next_text", "You are Eva.\nTranslate {} x.\n\n"),
+    ],
+)
+def test_headings_and_tasks_in_front_of_a_narrative(section, form):
+    assert moved(form.format("x") + TODAY) == ["Today is 2026-11-21."]
+    for word in entries("narratives", section):
+        assert moved(form.format(word.replace("*", "ая")) + TODAY) == [], word
+
+
+def test_words_in_front_of_a_kind_of_text():
+    for word in entries("narratives", "in_front"):
+        assert moved(f"{word}{'' if word.endswith(chr(39)) else ' '}diary\n{TODAY}") == [], word
+
+
+def test_numbers_of_chapters_between_two_words():
+    for each in entries("narratives", "numbered_around"):
+        assert moved(each.replace(" ", "四") + "\n" + TODAY) == [], each
+    assert moved("第四\n" + TODAY) != []
+
+
+@pytest.mark.parametrize("section", ["first_person", "first_person_unspaced"])
+def test_a_time_in_front_of_words_in_the_first_person_stays(section):
+    for word in entries("narratives", section):
+        assert moved(f"Today is 2026-11-21. {word}{'' if word.endswith(chr(39)) else ' '}x") == [], word
 
 
 def test_an_object_behind_words_that_ask_for_one_is_no_context():

@@ -66,6 +66,8 @@ _AS_OF_WORDS = frozenset(word for each in entries("sentences", "as_of") for word
 ADDRESSED = re.compile(rf"[,:]?\s*(?:{alternatives(entries('sentences', 'addressed'))})(?!\w)")
 """Words that speak to the assistant, behind a time that has no label."""
 
+_RIGHTS = frozenset(entries("narratives", "rights"))
+_SENTENCE = re.compile(r"[.!?](?=\s)")
 _ADDRESSED_UNSPACED = entries("sentences", "addressed_unspaced")
 _LONGEST_KNOWN = 600
 """Findings in longer lines are not cached, because they may be as long as a request."""
@@ -255,8 +257,12 @@ def is_element(low: str, name: int, value: int, end: int) -> bool:
 
 
 def is_addressed(low: str, at: int) -> bool:
-    """Whether words follow that speak to the assistant ("you are")."""
-    return ADDRESSED.match(low, at) is not None or low[at : at + _NEXT].lstrip(" ,、，").startswith(_ADDRESSED_UNSPACED)
+    """Whether words follow that speak to the assistant ("you are"), and not of rights as a deed does."""
+    if low[at : at + _NEXT].lstrip(" ,、，").startswith(_ADDRESSED_UNSPACED):
+        return True
+    speaks = ADDRESSED.match(low, at)
+    sentence = _SENTENCE.split(low[speaks.end() : speaks.end() + _BACK], 1)[0] if speaks else ""
+    return speaks is not None and _RIGHTS.isdisjoint(WORDS.findall(sentence))
 
 
 def _as_of(chunk: str, low: str) -> list[VaryingValue]:

@@ -48,6 +48,8 @@ _SAID = {
     NotTaken.MANY: "there are more than three ids without a label, as in data",
     NotTaken.RECORD: "the lines around it look like a record or a list",
     NotTaken.LETTER: "the lines around it look like a letter",
+    NotTaken.NARRATIVE: "it stands in a diary, a story, an exercise or a text to work on; give it a line of its own,"
+    " with a label and a colon",
     NotTaken.ALONE: "it is a time of day, and no current date stands beside it",
 }
 _ORDER = {reason: number for number, reason in enumerate((NotTaken.FAR, *_SAID, NotTaken.OFF, NotTaken.NO_LABEL))}

@@ -39,6 +39,8 @@ class NotTaken(StrEnum):
     """The lines around it look like a record or a list."""
     LETTER = "letter"
     """The lines around it look like a letter."""
+    NARRATIVE = "narrative"
+    """It stands in a diary, a story, an exercise, or a text to work on."""
     FAR = "far"
     """It is a time too far from now."""
     ALONE = "alone"

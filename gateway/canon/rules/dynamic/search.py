@@ -16,6 +16,7 @@ from gateway.canon.rules.dynamic.context_objects import context_objects, masked,
 from gateway.canon.rules.dynamic.finding import findings
 from gateway.canon.rules.dynamic.id_finder import BILLING
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, Need, VaryingValue, lowered, pieces
+from gateway.canon.rules.dynamic.narratives import Narratives
 from gateway.canon.rules.dynamic.not_taken import NotTaken
 from gateway.canon.rules.dynamic.opening_time import opening_time
 from gateway.canon.rules.dynamic.quoted_data import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS, QuotedData
@@ -286,6 +287,11 @@ def placement(
             left.append(each)
         else:
             yield each, reason
+    narratives = Narratives(text, lines, tenant)
+    # What belongs to a narrative in one sentence of a line belongs to it in the other sentences.
+    narrative_lines = {
+        each.line for each in left if kind_name(each.finding) == "time" and narratives.include(each.finding)
+    }
     few = sum(each.finding.need is Need.FEW for each in left) <= _FEW
     for each in left:
         need = each.finding.need
@@ -295,7 +301,11 @@ def placement(
             yield each, NotTaken.RECORD
         elif need is Need.ALOUD and stands_in_letter(lines, each.line):
             yield each, NotTaken.LETTER
-        elif each.finding.is_sure and _is_doubtful(zones, lines, each, pointer):
+        elif (
+            each.line in narrative_lines and kind_name(each.finding) == "time" and not narratives.is_field(each.finding)
+        ):
+            yield each, NotTaken.NARRATIVE
+        elif each.finding.is_sure and (narratives.hold(each.finding) or _is_doubtful(zones, lines, each, pointer)):
             yield PlacedFinding(each.finding.doubted(), each.line), None
         else:
             yield each, None

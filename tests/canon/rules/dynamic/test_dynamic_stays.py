@@ -87,6 +87,46 @@ def test_data_in_a_passage(piece):
     assert moved(f"You are Eva.\n\n{piece}") == []
 
 
+NARRATIVES = """
+Heute ist Samstag. Es ist jetzt 10:02 Uhr. Ich sitze am Fenster.
+It is now 10:02 and I hear steps.
+Today is 21 November 2026.\\nI woke up late.
+Question 4. It is now 10:02. How late is it in 40 minutes?
+# Diary\\n\\nIt is now 10:02. Rain fell.
+Anne's diary\\nIt is now 10:02.
+Summarize the text below.\\n\\nToday is 21 November 2026. Rain fell.
+Translate into German.\\n\\nToday is 21 November 2026.
+Current date: 2026-11-21. I went home.
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", NARRATIVES)
+def test_the_time_of_a_story_or_of_a_text_to_work_on(text):
+    assert moved(text.replace("\\n", "\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Diary entries are short.\nToday is 2026-11-21.", "Today is 2026-11-21."),
+        ("Exercise caution.\nToday is 2026-11-21.", "Today is 2026-11-21."),
+        ("You write stories.\nToday is 2026-11-21.", "Today is 2026-11-21."),
+        ("Today is 2026-11-21.\n\nI want you to be kind.", "Today is 2026-11-21."),
+        ("Translate into German.\n\nCurrent time: 2026-11-21 10:02", "Current time: 2026-11-21 10:02"),
+        ("Translate this.\n\n<text>\nHi\n</text>\n\nToday is 2026-11-21.", "Today is 2026-11-21."),
+        ("Chapter 3. Rain fell.\n\n# Context\nToday is 2026-11-21.", "Today is 2026-11-21."),
+        ("Chapter 3. Rain fell.\n\n<now>2026-11-21T10:02:00</now>", "2026-11-21T10:02:00"),
+        ("As of 2026-11-21 10:02 you are on duty. The owner is away.", "2026-11-21 10:02"),
+    ],
+)
+def test_what_is_no_narrative_or_stands_in_a_line_of_its_own_moves(text, value):
+    assert moved(text) == [value]
+
+
+def test_in_a_narrative_a_date_has_to_be_near_now_also_in_a_line_of_its_own():
+    assert moved("Translate into German.\n\nCurrent time: 2021-05-03 10:02") == []
+
+
 def test_behind_the_data_things_move_again():
     text = "<doc>\nToday is 2026-11-20.\n</doc>\n\n# Context\nToday is 2026-11-21.\n```\nToday is 2026-11-21.\n```"
     assert moved(text) == ["Today is 2026-11-21."]

@@ -48,6 +48,7 @@ def test_a_time_that_is_not_near_is_reported_with_its_distance():
         ("In the file the date: 2026-11-23 stands.", "2026-11-23", NotTaken.WEAK_LABEL),
         ("> Current time: 2026-11-23 10:00", "2026-11-23 10:00", NotTaken.IN_DATA),
         ("Date: 2026-11-23\nName: Bob\nTotal: 12", "2026-11-23", NotTaken.RECORD),
+        ("Diary of Anne.\nIt is now 10:02. Rain fell.", "10:02", NotTaken.NARRATIVE),
         (f"The order id is {UUID} always.", UUID, NotTaken.CONSTANT),
         (f"{UUID} is the key.", UUID, NotTaken.LINE_BEGIN),
         ("\n".join(f"Take {UUID[:-1]}{n} of them." for n in range(5)), UUID, NotTaken.MANY),
