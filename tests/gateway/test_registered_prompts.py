@@ -109,6 +109,23 @@ async def test_mistakes_of_clients_name_the_field_and_the_fix(gateway, engine, f
     assert received(engine) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{% for letter in x %}{{ letter }}{% endfor %}", "a loop needs a list, and got a text"),
+        ("{{ x|sort|first }}", "sort needs a list, and got a text"),
+        ("{{ x|unique|length }}", "unique needs a list, and got a text"),
+        ("{{ x|join(', ') }}", "join needs a list, and got a text"),
+    ],
+)
+async def test_a_text_is_no_list_of_characters(engine, start_gateway, text, said):
+    version = {"messages": ({"role": "user", "content": text},), "variables": {"x": None}}
+    gateway = await start_gateway(engine, prompts={"p": {"current": "v1", "versions": {"v1": version}}})
+    answer = await send(gateway, model="demo", template="p", variables={"x": "abc"})
+    assert said in problem(answer, 400, "template_failed", "variables")
+    assert (await send(gateway, model="demo", template="p", variables={"x": ["abc"]})).status_code == 200
+
+
 async def test_without_registered_prompts_template_is_a_member_like_any_other(engine, start_gateway):
     gateway = await start_gateway(engine)
     own = {"model": "demo", "template": "x", "messages": [{"role": "user", "content": "Hi"}]}
