@@ -140,7 +140,7 @@ class PromptRegistry:
         number = _name(version, "x-prompt-version") if version else ""
         prompt = self._prompts.get(name)
         if prompt is None or not _may_use(caller, prompt):
-            application = Application(name, number)
+            application = Application(name, number, hidden=prompt is not None)
             return UsedPrompt(application, None, replace(caller, application=application))
         return self._used(name, prompt, number, caller, "x-prompt-version")
 
@@ -227,7 +227,13 @@ class PromptRegistry:
                 param=param,
                 code="prompt_version_not_found",
             )
-        application = Application(name, number or prompt.current, registered=True)
+        application = Application(
+            name,
+            number or prompt.current,
+            registered=True,
+            idle_ttl_seconds=version.idle_ttl_seconds,
+            max_age_seconds=version.max_age_seconds,
+        )
         tenant = _of_version(caller.tenant, version)
         return UsedPrompt(application, version, replace(caller, tenant=tenant, application=application))
 

@@ -3,9 +3,11 @@
 A text is filled in on the event loop with values from clients. So the language leaves out what could take unbounded
 time or memory with the wrong values: calls, multiplication, assignments, loops inside loops. What remains takes time in
 proportion to the text, the values and the output: output of variables, filters with constant arguments, conditions,
-loops over a list, and texts of other prompts by name.
+loops over a list, and texts of other prompts by name. A loop may repeat only what takes little time however long the
+variables are: its operations are on its item and on constants, and a text is no list of characters.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,6 +25,12 @@ FILTERS = (
 
 TESTS = ("boolean", "defined", "eq", "even", "false", "in", "ne", "none", "number", "odd", "string", "true")
 """Tests (``is``) that a text may use; their arguments are constants."""
+
+_LIST_FILTERS = ("join", "list", "sort", "unique")
+"""Filters that execute Python for every element: of a list, whose length is bounded, and not of a text."""
+
+_OF_LISTS = "items to loop over"
+"""Internal filter around what a loop loops over; no text can name it."""
 
 _LOOP_ATTRIBUTES = ("first", "index", "index0", "last", "length")
 
@@ -59,7 +67,7 @@ def environment(source_of: Callable[[str], str | None] = lambda _: None) -> jinj
     Args:
         source_of: Returns the text of a prompt that is included, by ``id@version``; None if there is none.
     """
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    made = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,  # a text without tags stays as it is
@@ -70,6 +78,9 @@ def environment(source_of: Callable[[str], str | None] = lambda _: None) -> jinj
     made.globals.clear()
     made.filters = {name: made.filters[name] for name in FILTERS}
     made.filters["tojson"] = _tojson
+    for name in _LIST_FILTERS:
+        made.filters[name] = _of_list(name, made.filters[name])
+    made.filters[_OF_LISTS] = _items
     made.tests = {name: made.tests[name] for name in TESTS}
     return made
 
@@ -93,16 +104,107 @@ def template_facts(source: str) -> TemplateFacts:
     return TemplateFacts(variables, includes)
 
 
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    def _generate(
+        self, source: jinja2.nodes.Template, name: str | None, filename: str | None, defer_init: bool = False
+    ) -> str:
+        for loop in source.find_all(jinja2.nodes.For):
+            items = jinja2.nodes.Filter(loop.iter, _OF_LISTS, [], [], None, None, lineno=loop.lineno)
+            loop.iter = items.set_environment(self)
+        return super()._generate(source, name, filename, defer_init)
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, str):
+        raise TypeError("a loop needs a list, and got a text")
+    return value
+
+
+def _of_list(name: str, of_jinja: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter of Jinja's for a list, which refuses a text."""
+
+    @functools.wraps(of_jinja)  # with its mark: Jinja's object that these filters take as their first argument
+    def checked(context: Any, value: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(value, str):
+            raise TypeError(f"{name} needs a list, and got a text")
+        result = of_jinja(context, value, *arguments, **options)
+        return result if isinstance(result, str) else list(result)  # ``unique`` makes an iterator without a length
+
+    return checked
+
+
+_Items = frozenset[str] | None
+"""Names of a loop's item in its body; None outside of loops."""
+
+
 def _check(tree: jinja2.nodes.Template) -> None:
-    """Refuse what the language leaves out; every node is looked at once."""
-    waiting: list[tuple[jinja2.nodes.Node, bool]] = [(tree, False)]
+    """Refuse what the language leaves out; every node is looked at once, and the operands of a loop's operations once
+    for each operation around them."""
+    waiting: list[tuple[jinja2.nodes.Node, _Items]] = [(tree, None)]
     while waiting:
-        node, in_loop = waiting.pop()
-        problem = _problem(node, in_loop=in_loop)
+        node, items = waiting.pop()
+        problem = _problem(node, in_loop=items is not None) or (_repeated(node, items) if items is not None else "")
         if problem:
             raise TemplateMistake(f"line {node.lineno} of the text: {problem}")
-        in_loop = in_loop or isinstance(node, jinja2.nodes.For)
-        waiting += [(child, in_loop) for child in _children(node)]
+        if isinstance(node, jinja2.nodes.For):  # its else is filled in at most once
+            in_body = frozenset(name.name for name in _names_in(node.target))
+            once = [node.iter, *node.else_]
+            repeated = [node.target, *node.body, *([] if node.test is None else [node.test])]
+            waiting += [*((child, None) for child in once), *((child, in_body) for child in repeated)]
+        else:
+            waiting += [(child, items) for child in _children(node)]
+
+
+def _repeated(node: jinja2.nodes.Node, items: frozenset[str]) -> str:
+    """What is wrong with an operation that a loop repeats: it may take time in proportion to a variable; empty if it
+    does not."""
+    match node:
+        case jinja2.nodes.Filter() if node.node is None or not _is_short(node.node, items):
+            problem = f"the filter {node.name!r}"
+        case jinja2.nodes.Concat() if not _is_short(node, items):
+            problem = "~"
+        case jinja2.nodes.Add() if not (_is_short(node, items) or _is_number(node.left) or _is_number(node.right)):
+            problem = "+"
+        case jinja2.nodes.Compare() if not _compares_short(node, items):
+            problem = "a comparison"
+        case _:
+            return ""
+    return (
+        f"inside a loop {problem} may use the loop's item and constants only, because it is repeated (write it in front"
+        " of the loop, or work it out in the application)"
+    )
+
+
+def _compares_short(node: jinja2.nodes.Compare, items: frozenset[str]) -> bool:
+    """Whether every comparison takes little time: one side is short, or for ``in`` the side that is searched."""
+    left = node.expr
+    for operand in node.ops:
+        right = operand.expr
+        if not _is_short(right, items) and (operand.op in ("in", "notin") or not _is_short(left, items)):
+            return False
+        left = right
+    return True
+
+
+def _is_short(node: jinja2.nodes.Node, items: frozenset[str]) -> bool:
+    """Whether a value is made of the loop's items and constants, which are short all together."""
+    return all(name.name in items for name in _names_in(node))
+
+
+def _is_number(node: jinja2.nodes.Node) -> bool:
+    """Whether it is a number in any case. What is added to one is a number, too, or the operation fails."""
+    if isinstance(node, jinja2.nodes.Const):
+        return isinstance(node.value, (int, float))
+    return isinstance(node, jinja2.nodes.Getattr) and node.attr in ("index", "index0", "length")
+
+
+def _names_in(node: jinja2.nodes.Node) -> Iterator[jinja2.nodes.Name]:
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, jinja2.nodes.Name):
+            yield node
+        waiting += _children(node)
 
 
 def _children(node: jinja2.nodes.Node) -> Iterator[jinja2.nodes.Node]:

@@ -134,7 +134,7 @@ class SpaceRules:
             model.adapter,
             model.context_limit,
             ",".join(sorted(tenant.regions)) if tenant.regions else "",
-            caller.application.name if caller.application is not None else "",
+            caller.application.space if caller.application is not None else "",
         )
 
     def owner(self, tenant: Tenant) -> str:
@@ -146,10 +146,12 @@ class SpaceRules:
         return f"tenant:{tenant.id}"
 
     def set_times(self, space_epoch: SpaceEpoch, caller: Caller) -> None:
-        """Set the TTLs of an epoch: the tenant's, which are the application's where that has any, or the common ones.
+        """Set the TTLs of an epoch: the tenant's, which are the application's where these are shorter, or the common
+        ones.
 
-        Without isolation tenants share their epochs, and only an application has TTLs of its own.
+        Without isolation tenants share their epochs, so only the configuration of an application changes TTLs, and no
+        caller.
         """
-        own = caller.tenant if self.isolated or caller.application is not None else None
+        own = caller.tenant if self.isolated else caller.application
         space_epoch.idle_ttl_seconds = (own and own.idle_ttl_seconds) or self.idle_ttl_seconds
         space_epoch.max_age_seconds = (own and own.max_age_seconds) or self.max_age_seconds

@@ -63,6 +63,18 @@ def test_a_prompt_with_everything(load):
             "{% for x in how %}{% for y in how %}{% endfor %}{% endfor %}",
             "line 1 of the text: a loop may hold no other",
         ),
+        (
+            "{% for x in [1] %}{{ how|upper }}{% endfor %}",
+            "line 1 of the text: inside a loop the filter 'upper' may use",
+        ),
+        ("{% for x in [1] %}{{ how ~ x }}{% endfor %}", "line 1 of the text: inside a loop ~ may use the loop's item"),
+        (
+            "{% for x in [1] %}{{ how + how }}{% endfor %}",
+            "line 1 of the text: inside a loop + may use the loop's item",
+        ),
+        ("{% for x in [1] if x in how %}{% endfor %}", "line 1 of the text: inside a loop a comparison may use the"),
+        ("{% for x in [1] %}{{ x if x < 2 in how }}{% endfor %}", "line 1 of the text: inside a loop a comparison may"),
+        ("{% for x in [1] %}{% if how == how %}{% endif %}{% endfor %}", "line 1 of the text: inside a loop a compar"),
         ("{% include how %}", "line 1 of the text: include takes the id and version of a prompt as text"),
         ("{% include 'tone' %}", "include names 'tone' without a version (write tone@VERSION, so that the text stays"),
         ("{% include 'tune@v1' %}", "there is no prompt 'tune' to include (there is p, tone)"),
@@ -74,6 +86,14 @@ def test_a_prompt_with_everything(load):
 def test_a_mistake_in_a_text_is_named_with_its_line_and_place(mistakes, content, said):
     (problem,) = mistakes(prompt(content, "{how: kind}", TONE))
     assert problem.startswith(f"gateway.yaml:7: prompts.p.versions.v1.messages[0].content: {said}")
+
+
+def test_what_a_loop_may_repeat(load):
+    content = (
+        "{% for x in docs|sort if x != how %}{% if x|lower in 'ab' or how == x or how and x in [1, x] %}"
+        "{{ x|upper ~ '.' }}{{ loop.index + start }}{{ how }}{% endif %}{% else %}{{ how|upper }}{% endfor %}"
+    )
+    load(prompt(content, "{docs: [], how: kind, start: 1}"))
 
 
 def test_a_circle_of_two_is_named_once(mistakes):

@@ -109,6 +109,23 @@ async def test_mistakes_of_clients_name_the_field_and_the_fix(gateway, engine, f
     assert received(engine) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{% for letter in x %}{{ letter }}{% endfor %}", "a loop needs a list, and got a text"),
+        ("{{ x|sort|first }}", "sort needs a list, and got a text"),
+        ("{{ x|unique|length }}", "unique needs a list, and got a text"),
+        ("{{ x|join(', ') }}", "join needs a list, and got a text"),
+    ],
+)
+async def test_a_text_is_no_list_of_characters(engine, start_gateway, text, said):
+    version = {"messages": ({"role": "user", "content": text},), "variables": {"x": None}}
+    gateway = await start_gateway(engine, prompts={"p": {"current": "v1", "versions": {"v1": version}}})
+    answer = await send(gateway, model="demo", template="p", variables={"x": "abc"})
+    assert said in problem(answer, 400, "template_failed", "variables")
+    assert (await send(gateway, model="demo", template="p", variables={"x": ["abc"]})).status_code == 200
+
+
 async def test_without_registered_prompts_template_is_a_member_like_any_other(engine, start_gateway):
     gateway = await start_gateway(engine)
     own = {"model": "demo", "template": "x", "messages": [{"role": "user", "content": "Hi"}]}
@@ -179,6 +196,28 @@ async def test_a_prompt_of_some_tenants_does_not_exist_for_others(engine, start_
     assert (await ask("a")).status_code == 200
     message = problem(await ask("b"), 404, "prompt_not_found", "template")
     assert message.endswith("Known prompts: tone.")
+
+
+@pytest.mark.parametrize("isolation", ["group", "none"])
+async def test_those_for_whom_a_prompt_does_not_exist_share_nothing_with_its_application(
+    engine, start_gateway, isolation
+):
+    version = {"idle_ttl_seconds": 77}
+    prompts = {"mine": {"current": "v1", "tenants": ("a",), "versions": {"v1": version}}}
+    tenants = sections(tenant("a", group="g"), tenant("b", group="g"))
+    tenants["spaces"] = {"isolation": isolation, "secret": SECRET}
+    gateway = await start_gateway(engine, prompts=prompts, **tenants)
+
+    async def reused(name):
+        headers = {"authorization": f"Bearer pgw_{name}-key-of-this-test", "x-prompt-id": "mine"}
+        headers["x-prompt-version"] = "v1"
+        return cached(await send(gateway, headers, model="demo", messages=[{"role": "system", "content": LONG}])) > 100
+
+    assert [await reused("a"), await reused("b"), await reused("b"), await reused("a")] == [False, False, True, True]
+    spaces = (await gateway.admin.get("/admin/api/spaces")).json()["spaces"]
+    of_mine = [space for space in spaces if space["prompt"] == "mine@v1"]
+    assert [space["expires_at"] - space["used_at"] for space in of_mine] == [pytest.approx(77, abs=0.1)]
+    assert [space["prompt"] for space in spaces if space not in of_mine] == ["mine@@v1"]
 
 
 async def test_a_prompt_has_rules_and_lifetimes_of_its_own(engine, start_gateway):

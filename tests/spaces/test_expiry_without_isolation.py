@@ -90,10 +90,10 @@ def test_a_reset_counts_beside_expiry():
 def test_an_application_expires_by_its_own_times_and_all_others_never():
     ends = Ends()
     made = spaces(ends, isolation="none", prompts_expire=True)
-    application = Application("support", "v3", registered=True)
+    application = Application("support", "v3", registered=True, idle_ttl_seconds=5.0)
 
     def of_application(now):
-        asked = dataclasses.replace(caller(idle_ttl_seconds=5.0), application=application)
+        asked = dataclasses.replace(caller(), application=application)
         return made.enter(asked, MODEL, {}, now).salt
 
     first, other = of_application(0.0), salt(made, 0.0)
@@ -101,6 +101,26 @@ def test_an_application_expires_by_its_own_times_and_all_others_never():
     assert of_application(10.0) not in (first, None)
     assert salt(made, 1e6) == other
     assert ends.causes == ["idle_ttl"]
+
+
+def test_who_calls_changes_no_time_of_an_application():
+    made = spaces(isolation="none", prompts_expire=True)
+    applications = Application("support", "v3", registered=True, idle_ttl_seconds=5.0), Application("other")
+
+    def of_application(application, now, **times):
+        return made.enter(dataclasses.replace(caller(**times), application=application), MODEL, {}, now).salt
+
+    salts = [
+        [
+            of_application(each, now, idle_ttl_seconds=ttl)
+            for now, ttl in ((0.0, None), (0.5, 1.0), (4.0, 1.0), (20.0, 99))
+        ]
+        for each in applications
+    ]
+    assert [[salt == salts_of[0] for salt in salts_of] for salts_of in salts] == [
+        [True, True, True, False],
+        [True, True, True, True],
+    ]
 
 
 class TestSwitching:
