@@ -24,8 +24,9 @@ from gateway.commands.trial_setup import (
     trial_encoder,
     trial_setup,
 )
-from gateway.core.canonical import RuleMode
-from gateway.core.reasons import REASONS, advice_for
+from gateway.core.advice import advice_on
+from gateway.core.canonical import RuleMode, RuleName
+from gateway.core.reasons import REASONS
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.request_comparison import DifferingToken, RequestComparer, RequestComparison, TriedRules
 
@@ -65,7 +66,7 @@ class _DiffRun:
     files: tuple[str, str]
     tokenizer: str
     notes: list[str]
-    modes: dict[str, RuleMode] | None
+    modes: dict[RuleName, RuleMode] | None
     byte: int | None
     byte_line: int
     result: RequestComparison
@@ -123,7 +124,7 @@ def _compared(args: argparse.Namespace) -> _DiffRun:
         files=(one.place, other.place),
         tokenizer=tokenizer,
         notes=notes,
-        modes=None if setup.modes is None else {str(r): m for r, m in zip(RULES, setup.modes, strict=True)},
+        modes=None if setup.modes is None else dict(zip(RULES, setup.modes, strict=True)),
         byte=byte,
         byte_line=after[: byte or 0].count(b"\n") + 1,
         result=result,
@@ -171,7 +172,7 @@ def _as_json(compared: _DiffRun) -> dict[str, Any]:
         "reason": str(difference.reason) if difference is not None else None,
         "detail": difference.detail if difference is not None else None,
         "said": difference.said if difference is not None else None,
-        "advice": advice_for(difference.reason, difference.detail) if difference is not None else None,
+        "advice": None if difference is None else advice_on(difference, _applied(compared)),
         "fix": None if result.fix is None else _tried_json(result.fix),
         "tried": [_tried_json(each) for each in result.tried],
         "tried_at": [datetime.fromtimestamp(at, UTC).isoformat() for at in result.tried_at],
@@ -302,7 +303,12 @@ def _fix(compared: _DiffRun) -> Iterator[tuple[str, str]]:
             "No rule removes the difference" + (f" (tried, and changed something: {names})." if names else "."), "bold"
         )
     if result.difference is not None:
-        yield from _wrapped(advice_for(result.difference.reason, result.difference.detail), indent="  ")
+        yield from _wrapped(advice_on(result.difference, _applied(compared)), indent="  ")
+
+
+def _applied(compared: _DiffRun) -> frozenset[RuleName]:
+    """The rules that the configuration applies."""
+    return frozenset(rule for rule, mode in (compared.modes or {}).items() if mode is RuleMode.APPLY)
 
 
 def _wrapped(text: str, style: str = "", indent: str = "") -> Iterator[tuple[str, str]]:

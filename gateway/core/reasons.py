@@ -104,20 +104,29 @@ class ReasonText:
         rung: The rung below which its tokens stand.
         title: A few words, for a chart's legend.
         meaning: What happened, in one or two sentences.
-        advice: What to do about it, in one line.
+        change: What to do about it without a rule of canonicalization, in one or two sentences.
         remedy: Who can.
         rules: Rules of canonicalization that remove it in the gateway; which to try first comes first.
         subject: For reasons found at a place of the prompt, the beginning of a sentence about it: "The time" in
             "The time in messages[0].content costs …". Empty: the title.
+        by_rule: What a rule does about it, with the line of the configuration, in one sentence; empty if none does.
+        when_on: What is left to do in the configuration where that rule is on; empty if nothing is.
     """
 
     rung: Rung
     title: str
     meaning: str
-    advice: str
+    change: str
     remedy: Remedy
     rules: tuple[RuleName, ...] = ()
     subject: str = ""
+    by_rule: str = ""
+    when_on: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What to do about it where nothing is known but the reason."""
+        return " ".join(filter(None, (self.change, self.by_rule)))
 
 
 _A, _G, _C, _N = Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY, Remedy.NONE
@@ -265,61 +274,66 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "A time in the prompt",
         "A date or a time that changes from request to request stands in front of text that repeats.",
-        "Move it behind what repeats (into the last user message), or round it to the day; or set canon: {rules: "
-        "{dynamic-suffix: apply}}, and the gateway moves it.",
+        "Move it behind what repeats (into the last user message), or round it to the day.",
         _A,
         (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
         subject="The time",
+        by_rule="In a system message, canon: {rules: {dynamic-suffix: apply}} moves it.",
+        when_on="dynamic-suffix is on: declare the place as a slot (canon.dynamic_suffix.slots), and it is moved.",
     ),
     Reason.DYNAMIC_ID: ReasonText(
         Rung.REUSABLE,
         "An id in the prompt",
         "An id, a token or a counter that changes from request to request stands in front of text that repeats.",
-        "Take it out of the prompt, or move it behind what repeats; or set canon: {rules: {dynamic-suffix: apply}}, "
-        "and the gateway moves it.",
+        "Take it out of the prompt, or move it behind what repeats.",
         _A,
         (RuleName.DYNAMIC_SUFFIX, RuleName.PATTERN),
         subject="The id",
+        by_rule="In a system message, canon: {rules: {dynamic-suffix: apply}} moves it.",
+        when_on="dynamic-suffix is on: declare the place as a slot (canon.dynamic_suffix.slots), and it is moved.",
     ),
     Reason.USER_DATA: ReasonText(
         Rung.REUSABLE,
         "User data in the template",
         "Data of one user (a name, an address, their own words) stands in front of text that all users share.",
-        "Put the shared text first and the user's data behind it; or declare its place as a slot and set canon: "
-        "{rules: {dynamic-suffix: apply}}, and the gateway moves it.",
+        "Put the shared text first and the user's data behind it.",
         _A,
         (RuleName.DYNAMIC_SUFFIX,),
         subject="The user's data",
+        by_rule="In a system message, declare its place as a slot and set canon: {rules: {dynamic-suffix: apply}}.",
+        when_on="dynamic-suffix is on: declare the place as a slot (canon.dynamic_suffix.slots), and it is moved.",
     ),
     Reason.WHITESPACE: ReasonText(
         Rung.REUSABLE,
         "Whitespace or Unicode form",
         "The text is the same but for blanks, line ends, quotes or the Unicode form of its letters.",
-        "Build the prompt from one template in one place; or set canon: {rules: {unicode: apply, whitespace: apply}}, "
-        "and the gateway evens it out.",
+        "Build the prompt from one template in one place.",
         _A,
         (RuleName.UNICODE, RuleName.WHITESPACE, RuleName.INNER_SPACES, RuleName.DASH_STYLE, RuleName.JSON_TEXT),
         subject="Other whitespace or Unicode forms",
+        by_rule="Or set canon: {rules: {unicode: apply, whitespace: apply}}, and the gateway evens it out.",
     ),
     Reason.ROLE_ORDER: ReasonText(
         Rung.REUSABLE,
         "Messages in another order",
         "The same messages come in another order, such as a system message behind the user's.",
-        "Send messages in one order, the system message first; or set canon: {rules: {role-order: apply}}, and the "
-        "gateway orders them.",
+        "Send messages in one order, the system message first.",
         _A,
         (RuleName.ROLE_ORDER, RuleName.SYSTEM_ORDER),
         subject="The changing order of messages",
+        by_rule="Or set canon: {rules: {role-order: apply}}, and the gateway orders them.",
     ),
     Reason.DOCUMENTS_REORDERED: ReasonText(
         Rung.REUSABLE,
         "Documents in another order",
         "The same blocks of text, such as retrieved documents or examples, come in another order.",
-        "Sort them by their ids before you number them; or declare them (canon.document_order), set canon: {rules: "
-        "{document-order: apply}}, and the gateway sorts them.",
+        "Sort them by their ids before you number them.",
         _A,
         (RuleName.DOCUMENT_ORDER,),
         subject="The changing order of documents",
+        by_rule="Or declare them (canon.document_order), set canon: {rules: {document-order: apply}}, and the gateway "
+        "sorts them.",
+        when_on="Or declare them (canon.document_order): document-order is on, and sorts what is declared.",
     ),
     Reason.TOOLS_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -333,11 +347,11 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "Tools in another order",
         "The same tools come in another order, or with the keys of their schemas in another order.",
-        "Sort tools by name and dump their schemas with sorted keys; or set canon: {rules: {tool-order: apply, "
-        "json-keys: apply}}, and the gateway does.",
+        "Sort tools by name and dump their schemas with sorted keys.",
         _A,
         (RuleName.TOOL_ORDER, RuleName.JSON_KEYS),
         subject="The changing order of tools",
+        by_rule="Or set canon: {rules: {tool-order: apply, json-keys: apply}}, and the gateway does.",
     ),
     Reason.SYSTEM_CHANGED: ReasonText(
         Rung.REUSABLE,
@@ -361,11 +375,12 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "History trimmed",
         "Messages were cut from the front of the conversation, so that everything behind them moved.",
-        "Trim rarely and in large steps, not a message with every turn; or send all of it and set canon: {rules: "
-        "{history-trim: apply}}.",
+        "Trim rarely and in large steps, not a message with every turn.",
         _A,
         (RuleName.HISTORY_TRIM,),
         subject="The trimming of the history",
+        by_rule="Or send all of it and set canon: {rules: {history-trim: apply}}.",
+        when_on="Or send all of it: history-trim is on, and trims in large steps.",
     ),
     Reason.HISTORY_EDITED: ReasonText(
         Rung.REUSABLE,
@@ -380,11 +395,11 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Reply sent back differently",
         "The model's answer comes back in the history in another form than it was generated in: reasoning dropped, "
         "tool arguments dumped again, text stripped.",
-        "Send answers back exactly as they came; where the template drops reasoning, this is what it costs. Order of "
-        "keys only: canon: {rules: {json-keys: apply}}.",
+        "Send answers back exactly as they came; where the template drops reasoning, this is what it costs.",
         _A,
         (RuleName.JSON_KEYS,),
         subject="The reply that comes back differently",
+        by_rule="Order of keys only: canon: {rules: {json-keys: apply}}.",
     ),
     Reason.CONTEXT_LOST: ReasonText(
         Rung.REUSABLE,
@@ -476,36 +491,6 @@ REASONS: Mapping[Reason, ReasonText] = {
 
 QUESTION_FIRST = "question_first"
 """Detail of ``USER_DATA``: a question in front of documents that were sent before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """What is said about a detail that has a remedy of its own, in place of the reason's text.
-
-    Attributes:
-        subject: As in ``ReasonText``.
-        advice: As in ``ReasonText``.
-        gain: What the remedy would bring, with ``{tokens}`` for the number of tokens.
-    """
-
-    subject: str
-    advice: str
-    gain: str
-
-
-HINTS: Mapping[str, Hint] = {
-    QUESTION_FIRST: Hint(
-        "The question in front of documents",
-        "Put the documents first, always in one order, and the question behind them.",
-        "With the documents first, up to {tokens} tokens more could be reused.",
-    ),
-}
-"""Hints by ``Difference.detail``."""
-
-
-def advice_for(reason: Reason, detail: str) -> str:
-    """What to do about a reason; the advice of its detail if that has its own."""
-    return HINTS[detail].advice if detail in HINTS else REASONS[reason].advice
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from textwrap import wrap
 
 import msgspec
 
+from gateway.core.advice import advice_for, advice_on, rules_applied
 from gateway.core.canonical import ALL_RULES, RuleMode
 from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
 from gateway.core.prompt import TOKEN_BYTES
@@ -164,7 +165,14 @@ def _advice(entry: RequestEntry) -> Iterator[str]:
         if hint is not None and reason is hint[0]:
             yield from _lines(f"What to do ({reason}): {hint[1]['advice']} {hint[1]['gain']}", indent=2)
             continue
-        yield from _lines(f"What to do ({reason}): {REASONS[reason].advice}", indent=2)
+        yield from _lines(f"What to do ({reason}): {_advised(entry, reason)}", indent=2)
+
+
+def _advised(entry: RequestEntry, reason: Reason) -> str:
+    difference, applied = entry.explanation.difference, rules_applied(entry.record.canonical.modes)
+    if difference is None or difference.reason is not reason:
+        return advice_for(reason, applied=applied)
+    return advice_on(difference, applied)
 
 
 def _hint(explanation: Explanation) -> tuple[Reason, Mapping[str, object]] | None:
@@ -255,7 +263,7 @@ def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]
 
 
 def _missed_shown(missed: Attribution, entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
-    text, hint = REASONS[missed.reason], _hint(entry.explanation)
+    text = REASONS[missed.reason]
     return {
         "reason": missed.reason,
         "title": text.title,
@@ -263,7 +271,7 @@ def _missed_shown(missed: Attribution, entry: RequestEntry, price: ComputePrice)
         "evidence": EVIDENCE[missed.is_confirmed],
         "note": missed.note,
         "remedy": text.remedy,
-        "advice": hint[1]["advice"] if hint is not None and hint[0] is missed.reason else text.advice,
+        "advice": _advised(entry, missed.reason),
     } | _worth(missed.tokens, entry, price)
 
 

@@ -72,7 +72,7 @@ class RequestEntries:
 
     def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Keep a request."""
-        canonical = Canonicalized(context_lost=record.canonical.context_lost)
+        canonical = Canonicalized(modes=record.canonical.modes, context_lost=record.canonical.context_lost)
         bare = msgspec.structs.replace(record, body=b"", parts=(), replies=(), canonical=canonical)
         kept = _PackedEntry(
             at=record.at,

@@ -7,13 +7,16 @@ for the rule ``dynamic-suffix``: varying values, the tokens they cost, and the s
 import json
 import re
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
+from gateway.core.advice import HINTS, advice_for, is_in_system
 from gateway.core.application import prompt_id
+from gateway.core.canonical import RuleName
 from gateway.core.explanation import Attribution, Difference, Explanation
-from gateway.core.reasons import HINTS, REASONS, Reason, Remedy, advice_for
+from gateway.core.reasons import REASONS, Reason, Remedy
 from gateway.stats.figures import points, share
 from gateway.stats.label_limiter import StatsKey, StatsLimits
 from gateway.stats.prices import ComputePrice
@@ -51,6 +54,8 @@ class Cost(msgspec.Struct, array_like=True):
         requests: Number of requests.
         example: Id of the last request.
         said: What changed in that request.
+        in_system: Whether it stands in a system message; true also if its place is unknown.
+        applied: The rules that were on and are among those that remove the reason.
     """
 
     tokens: int = 0
@@ -58,6 +63,8 @@ class Cost(msgspec.Struct, array_like=True):
     requests: int = 0
     example: str = ""
     said: str = ""
+    in_system: bool = True
+    applied: tuple[RuleName, ...] = ()
 
     def add(self, other: "Cost") -> None:
         """Add a cost with a newer example."""
@@ -65,6 +72,7 @@ class Cost(msgspec.Struct, array_like=True):
         self.gpu_seconds += other.gpu_seconds
         self.requests += other.requests
         self.example, self.said = other.example, other.said
+        self.in_system, self.applied = other.in_system, other.applied
 
 
 class TopCauses:
@@ -83,15 +91,31 @@ class TopCauses:
         self._limits = limits
 
     def add(
-        self, key: StatsKey, request_id: str, at: float, explanation: Explanation, gpu_seconds_per_token: float
+        self,
+        key: StatsKey,
+        request_id: str,
+        at: float,
+        explanation: Explanation,
+        gpu_seconds_per_token: float,
+        *,
+        applied: Collection[RuleName] = frozenset(),
     ) -> None:
-        """Add the causes of one request."""
+        """Add the causes of one request. ``applied``: the rules in mode ``apply``."""
         for missed in explanation.missed:
             found = _cause(key, missed, explanation.difference)
             if found is None or not missed.tokens:
                 continue
             cause, said = found
-            cost = Cost(missed.tokens, missed.tokens * gpu_seconds_per_token, 1, request_id, said)
+            differing = explanation.difference
+            cost = Cost(
+                missed.tokens,
+                missed.tokens * gpu_seconds_per_token,
+                1,
+                request_id,
+                said,
+                differing is None or differing.reason is not missed.reason or is_in_system(differing),
+                tuple(rule for rule in REASONS[missed.reason].rules if rule in applied),
+            )
             for ring in self._rings:
                 ring.add(cause, at, cost, self._limits.findings)
 
@@ -310,7 +334,7 @@ def _shown(cause: CostKey, cost: Cost, covered_seconds: float, price: ComputePri
         "money_per_day": None if daily is None else price.of(daily),
         "remedy": text.remedy,
         "said": cost.said,
-        "advice": advice_for(cause.reason, cause.detail),
+        "advice": advice_for(cause.reason, cause.detail, in_system=cost.in_system, applied=cost.applied),
         "hint": hint_shown(cause.detail, cost.tokens),
         "example": cost.example,
     }

@@ -128,6 +128,19 @@ def test_an_edit_has_no_rule_and_an_advice(compared):
     assert "roll it out at once" in report
 
 
+def test_a_rule_that_the_configuration_applies_is_not_advised_again(compared, tmp_path):
+    config = tmp_path / "gateway.yaml"
+    model = {"id": "smollm2", "replicas": ["http://localhost:1"]}
+    config.write_text(yaml.safe_dump({"models": [model], "canon": {"rules": {"dynamic-suffix": "apply"}}}))
+    documents = [f'<document id="{n}">The plant number {n} likes water.</document>\nWhich one?' for n in ("17", "42")]
+    for role in ("system", "user"):
+        before, after = (chat(system(CAFE), {"role": role, "content": text}, QUESTION) for text in documents)
+        _, found = compared(before, after, "--json", "--config", config)
+        assert "dynamic-suffix: apply" not in found["advice"]
+        if role == "user":
+            assert "dynamic-suffix" not in found["advice"]
+
+
 def test_the_order_of_keys_counts_where_the_prompt_shows_it(compared):
     parameters = {"type": "object", "properties": {}, "required": []}
     one = {"name": "menu", "description": "The menu of a day.", "parameters": parameters}

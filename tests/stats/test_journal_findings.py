@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, finished
 
+from gateway.core.canonical import Canonicalized, RuleMode, RuleName
 from gateway.core.reasons import REASONS, Reason, Remedy
 from gateway.stats import ComputePrice, Stats, StatsLimits
 
@@ -181,3 +182,26 @@ def test_the_largest_stay_when_there_are_too_many_to_keep():
     journal.add(finished("next", NOON + 7200), timed(5, line=999), 1)
     found = ask(journal, "summary", NOON + 7200, window="24h")["findings"]
     assert [each["line"] for each in found] == list(range(80, 60, -1))
+
+
+APPLIED = tuple(RuleMode.APPLY if rule is RuleName.DYNAMIC_SUFFIX else RuleMode.OBSERVE for rule in RuleName)
+
+
+@pytest.mark.parametrize("reason", [Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA])
+def test_a_rule_is_advised_where_it_can_help_and_is_not_on_yet(reason):
+    def advised(role, modes=()):
+        journal = Stats(NOON - 600)
+        explained = explanation(640, {reason: 360}, difference=difference(reason, detail="other", role=role))
+        journal.add(finished(canonical=Canonicalized(modes=modes)), explained, 1)
+        (found,) = ask(journal, "summary")["findings"]
+        (missed,) = ask(journal, "request", id="r1")["missed"]
+        assert missed["advice"] == found["advice"]
+        return found["advice"]
+
+    assert "{dynamic-suffix: apply}" in advised("system")
+    assert "dynamic-suffix" not in advised("user")
+    assert "dynamic-suffix" not in advised("prompt")
+    assert "dynamic-suffix" not in advised("user", APPLIED)
+    on = advised("system", APPLIED)
+    assert "apply" not in on
+    assert "declare the place as a slot" in on
