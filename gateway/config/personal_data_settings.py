@@ -151,8 +151,9 @@ class PersonalDataSettings(BaseModel):
 
     placeholders: Literal["kind", "numbered"] = "kind"
     """What `mask` writes in place of a finding. `kind`: `[email]`. `numbered`: `[email-1]`, the same for the same value
-    within a conversation, so that the model can tell values apart. A conversation is identified as for `shared_by`; the
-    numbers of its first 1,000 values are kept in memory, as hashes of the values."""
+    within a conversation, so that the model can tell values apart. The first 1,000 values of a request are numbered in
+    their order. With `x-session-id` the numbers are remembered as well, in memory and as hashes of the values, for
+    conversations whose beginning is cut."""
 
     restore: bool = False
     """Whether the values are put back into the answer where it has their placeholders, streamed or not, also in the

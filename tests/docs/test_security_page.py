@@ -99,7 +99,7 @@ FIXED: dict[str, Any] = {
     "Pieces of personal data counted of a prompt": counting._MAX_FINDINGS,
     "Answer of a detector of personal data": detector._MAX_ANSWER_BYTES,
     "Findings in such an answer": detector._MAX_FINDINGS,
-    "Values numbered in a conversation": placeholders.MAX_VALUES,
+    "Values numbered in a request, and remembered of a session": placeholders.MAX_VALUES,
     "Values remembered of all conversations": placeholders.MAX_REMEMBERED,
     "Answer without streaming in which values are restored": restored_answer.MAX_WHOLE_BYTES,
     "Requests that wait to be searched": counting._MAX_WAITING,

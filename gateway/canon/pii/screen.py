@@ -181,9 +181,8 @@ class PersonalDataScreen:
     async def _masked(self, request: ChatRequest, findings: _Findings) -> ChatRequest:
         if not self._numbered:
             return await self._work(request, masked, request, findings, {})
-        conversation = await self._work(request, self._placeholders.conversation, request)
         values = await self._work(request, distinct_values, findings)
-        names = self._placeholders.named(request.caller.tenant.id, conversation, values)
+        names = self._placeholders.named(request.caller.tenant.id, request.session, values)
         result = await self._work(request, masked, request, findings, names)
         if self._restores:
             texts = {placeholder: text for (_, text), placeholder in names.items()}

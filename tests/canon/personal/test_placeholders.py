@@ -42,21 +42,33 @@ async def test_turns_of_a_conversation_have_the_same_placeholders_so_that_its_pr
         assert await contents(screen, turns) == later
 
 
-@pytest.mark.parametrize("session", [None, "s-1"])
-async def test_a_conversation_whose_middle_was_cut_keeps_its_numbers(session):
+async def test_a_session_whose_middle_was_cut_keeps_its_numbers():
     async with screening(**NUMBERED) as (screen, _):
         opening = system("Be kind.", "Hello.")
-        await contents(screen, [*opening, {"role": "assistant", "content": SECRET}], session=session)
+        await contents(screen, [*opening, {"role": "assistant", "content": SECRET}], session="s-1")
         cut = [*opening, {"role": "user", "content": f"{OTHER} {SECRET}"}]
-        assert (await contents(screen, cut, session=session))[2] == "[email-2] [email-1]"
-        assert (await contents(screen, cut, session="another"))[2] == "[email-1] [email-2]"
+        assert (await contents(screen, cut, session="s-1"))[2] == "[email-2] [email-1]"
+        for session in (None, "another"):
+            assert (await contents(screen, cut, session=session))[2] == "[email-1] [email-2]"
+
+
+async def test_conversations_of_other_users_that_begin_alike_change_no_number():
+    async with screening(**NUMBERED) as (screen, _):
+        opening = system("Be kind.", "Hi")
+        mine = [*opening, {"role": "user", "content": SECRET}]
+        first = await contents(screen, mine)
+        for number in range(placeholders.MAX_VALUES + 1):
+            await contents(screen, [*opening, {"role": "user", "content": f"a{number}@example.com"}])
+        later = await contents(screen, [*mine, {"role": "user", "content": f"{OTHER} {SECRET}"}])
+    assert later == [*first, "[email-2] [email-1]"]
+    assert first[2] == "[email-1]"
 
 
 async def test_only_values_of_the_request_itself_are_restored():
     async with screening(**RESTORING) as (screen, _):
         opening = system("Be kind.", "Hello.")
-        one = await screen.inspect(chat([*opening, {"role": "user", "content": SECRET}], mode="mask"))
-        two = await screen.inspect(chat([*opening, {"role": "user", "content": OTHER}], mode="mask"))
+        one = await screen.inspect(chat([*opening, {"role": "user", "content": SECRET}], mode="mask", session="s"))
+        two = await screen.inspect(chat([*opening, {"role": "user", "content": OTHER}], mode="mask", session="s"))
     assert (one.restores, two.restores) == ({"[email-1]": SECRET}, {"[email-2]": OTHER})
 
 
@@ -102,23 +114,29 @@ async def test_values_beyond_the_limit_have_no_number():
     assert len(result.restores) == placeholders.MAX_VALUES
 
 
-def test_conversations_that_begin_alike_do_not_use_the_numbers_up():
+def test_a_long_session_keeps_the_numbers_of_what_its_requests_still_have():
     numbered = placeholders.Placeholders()
+    kept = []
     for number in range(3 * placeholders.MAX_VALUES):
-        (name,) = numbered.named("t", 1, [("email", str(number))]).values()
-    assert name == f"[email-{placeholders.MAX_VALUES}]"
-    assert len(numbered) <= placeholders.MAX_VALUES
+        values = [("email", "first"), ("email", str(number)), ("email", str(number - 1))]
+        names = list(numbered.named("t", "s", values).values())
+        assert not kept or [names[0], names[2]] == kept
+        kept = names[:2]
+        assert len(set(names)) == 3
+        assert len(numbered) <= placeholders.MAX_VALUES
+    assert names[0] == "[email-1]"
 
 
 def test_what_is_remembered_is_bounded_and_holds_no_value():
     numbered = placeholders.Placeholders()
     values = [("email", f"{SECRET}{number}") for number in range(100)]
-    for conversation in range(2100):
-        numbered.named("t", conversation, values)
-    assert len(numbered) <= placeholders.MAX_REMEMBERED
+    for session in range(2100):
+        numbered.named("t", f"session {session}", values)
+    numbered.named("t", None, [("email", "of no session")])
+    assert len(numbered) == placeholders.MAX_REMEMBERED
     assert SECRET not in repr(list(numbered._numbers.items())[-1])
-    assert numbered.named("other", 2099, values[5:6]) == {values[5]: "[email-1]"}
-    assert numbered.named("t", 2099, values[5:6]) == {values[5]: "[email-6]"}
+    assert numbered.named("other", "session 2099", values[5:6]) == {values[5]: "[email-1]"}
+    assert numbered.named("t", "session 2099", values[5:6]) == {values[5]: "[email-6]"}
 
 
 @pytest.mark.parametrize(
