@@ -88,6 +88,45 @@ def test_what_is_no_change_of_language(before, after):
     assert difference(before, after) is None
 
 
+MAILS = (
+    "Dear Ms Lang. The roses that you sent to us are not the ones of the list. Answer this by Monday, or we wait.",
+    "Liebe Frau Lang. Die Rosen, die Sie uns gesandt haben, sind nicht die von der Liste. Antworten Sie bis Montag.",
+)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "Translate.\n\n<email>\n{}\n</email>",
+        "Translate. <email>{}</email>",
+        'Translate.\n<document lang="de">\n<title>Roses</title>\n{}\n</document>\nBe brief.',
+        "Memory of the user:\n- {}",
+        "# Documents\n\n{}",
+        "Document: {}",
+    ],
+)
+def test_data_in_another_language_is_no_change_of_instructions(around):
+    assert difference(*(around.format(each) for each in MAILS)) is None
+    rules = [around.format("Roses.") + "\n\n# Rules\n\n" + SAMPLES[code] for code in ("en", "de")]
+    assert difference(*rules).reason is Reason.LANGUAGE_CHANGED
+
+
+def test_instructions_in_tags_of_their_own():
+    for around in ("<instructions>\n{}\n</instructions>", "<role>{}</role>", "Rules:\n{}", "# Blumenhaus\n\n- **{}**"):
+        found = difference(*(around.format(SAMPLES[code]) for code in ("en", "de")))
+        assert found.reason is Reason.LANGUAGE_CHANGED
+
+
+def test_a_request_in_the_middle_of_a_sentence_is_no_instruction():
+    letters = (
+        "The roses that you sent to us are not the ones of the list, so please answer this letter before Monday.",
+        "Die Rosen von der Liste sind nicht die, die wir bestellt haben, und wir bitten, antworten Sie bis zum Montag.",
+    )
+    assert [language_of(each) for each in letters] == ["en", "de"]
+    assert difference(*letters) is None
+    assert difference(*(each.replace(", so please", ". So:").replace(", antworten", ". Antworten") for each in letters))
+
+
 def test_a_language_that_is_not_certain_is_not_named():
     assert language_of("de la en un que a o se") == ""
     assert language_of(f"{SAMPLES['es']} {SAMPLES['pt']}") == ""
