@@ -15,7 +15,7 @@ from gateway.canon.lexicon import alternatives, by_part, value_of
 from gateway.canon.rules.dynamic.quoted_data import QuotedData, holds_data, speaks_of_data
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
-from gateway.explain.diff.cause import beginning
+from gateway.explain.diff.cause import beginning, text_cause
 from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import PromptPair, PromptText
 
@@ -48,6 +48,9 @@ _SENTENCE_START = r"(?:\A|[.!?:;…|)\n–—])[\s#*_>\-•\"“„«¿(\[]*+"
 _VERB_LAST = frozenset({"tr", "kk", "fa", "ko", "ja"})
 """Languages whose sentences end with what is to be done."""
 
+_VALUES = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
+"""Reasons that come first, where their value is the first difference."""
+
 _NAMES = {str(code): str(name) for code, name in value_of("languages", "names").items()}
 _SCRIPTS = {code: frozenset(names) for code, names in by_part("languages", "scripts").items()}
 _LANGUAGES: dict[str, tuple[str, ...]] = {}
@@ -68,6 +71,9 @@ def language_difference(given: PromptPair, index: int) -> Difference | None:
     start = _word_start(before, at)
     one, other = _instructions(before[start : len(before) - back]), _instructions(after[start : len(after) - back])
     if not one or not other or one == other or _is_in_data(before[:start]):
+        return None
+    if text_cause(before, after, is_template=True).reason in _VALUES:
+        # Where a changing value comes first, equal instructions behind it would be lost as well.
         return None
     path = f"messages[{index}].content"
     said = f"the instructions come in {_NAMES[other]} instead of {_NAMES[one]}{given.between}; suggested scope: {other}"

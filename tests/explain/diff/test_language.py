@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from differing import chat, code
+from differing import difference as compared
 
 from gateway.canon.lexicon import by_part
 from gateway.core.reasons import Reason
@@ -125,6 +127,26 @@ def test_a_request_in_the_middle_of_a_sentence_is_no_instruction():
     assert [language_of(each) for each in letters] == ["en", "de"]
     assert difference(*letters) is None
     assert difference(*(each.replace(", so please", ". So:").replace(", antworten", ". Antworten") for each in letters))
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "reason"),
+    [
+        ("Now: 2026-11-22 10:02.", "Now: 2026-11-22 10:05.", "dynamic_time"),
+        ("10:02 UTC", "10:05 UTC", "dynamic_time"),
+        (
+            "Request 71b29052-7035-4c7b-9d2b-0f3f6f1f8c11",
+            "Request 9f0c3d4e-1b2a-4c5d-8e9f-a0b1c2d3e4f5",
+            "dynamic_id",
+        ),
+    ],
+)
+def test_a_changing_value_in_front_of_the_instructions_comes_first(value, other, reason):
+    texts = [f"Blumenhaus. {value}\n{SAMPLES[code]}" for value, code in ((value, "en"), (other, "de"))]
+    before, after = (chat(("system", each), ("user", "Hello")) for each in texts)
+    assert code(compared(before, after))[0] == reason
+    before, after = (chat(("system", each.replace(other, value)), ("user", "Hello")) for each in texts)
+    assert code(compared(before, after))[0] == "language_changed"
 
 
 def test_a_language_that_is_not_certain_is_not_named():
