@@ -65,7 +65,10 @@ LEAST = {
         "name_labels": 93, "name_particles": 37, "no_names": 21, "address_labels": 58, "contract_labels": 41,
         "order_labels": 44,
     },
-    "languages": {"names": 28, "words": 713, "scripts": 8, "beginnings": 164},
+    "languages": {
+        "names": 28, "words": 742, "scripts": 8, "letters": 8, "rare_letters": 3, "foreign_letters": 9,
+        "beginnings": 168,
+    },
 }  # fmt: skip
 """Number of entries of each list; a list may have more."""
 

@@ -32,6 +32,8 @@ _LEAST_LEAD = 1.5
 
 _LEAST_SCRIPT_SHARE = 0.6
 _LEAST_KANA_SHARE = 0.1
+_LEAST_OWN_SHARE = 0.05
+_LEAST_RARE_LETTERS = 2
 _BEGINNING_CHARACTERS = 300
 _LEAST_FRONT_HITS = 3
 _WORD_CHARACTERS = 64
@@ -53,6 +55,10 @@ _VALUES = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
 
 _NAMES = {str(code): str(name) for code, name in value_of("languages", "names").items()}
 _SCRIPTS = {code: frozenset(names) for code, names in by_part("languages", "scripts").items()}
+_LETTERS, _RARE_LETTERS, _FOREIGN_LETTERS = (
+    {code: frozenset(letters) for code, letters in by_part("languages", section).items()}
+    for section in ("letters", "rare_letters", "foreign_letters")
+)
 _LANGUAGES: dict[str, tuple[str, ...]] = {}
 for _code, _words in by_part("languages", "words").items():
     for _each in _words:
@@ -151,6 +157,8 @@ def language_of(text: str) -> str:
             kana = scripts["hiragana"] + scripts["katakana"]
             if code != "ja" or kana >= _LEAST_KANA_SHARE * letters:
                 return code
+    if code := _by_letters(text, letters):
+        return code
     words = _WORD.findall(text)
     hits = Counter(code for word in words for code in _LANGUAGES.get(word, ())).most_common(2)
     if len(words) < _LEAST_WORDS or not hits:
@@ -159,6 +167,21 @@ def language_of(text: str) -> str:
     second = hits[1][1] if len(hits) > 1 else 0
     is_certain = count >= max(_LEAST_HITS, _LEAST_SHARE * len(words)) and count >= _LEAST_LEAD * second
     return code if is_certain else ""
+
+
+def _by_letters(text: str, letters: int) -> str:
+    """The language that alone has some of a text's letters, such as Kazakh among those in Cyrillic; empty for none."""
+    if text.isascii():
+        return ""
+    counts = Counter(text)
+    for code, own in _LETTERS.items():
+        if (
+            sum(map(counts.__getitem__, own)) >= _LEAST_OWN_SHARE * letters
+            and sum(map(counts.__getitem__, _RARE_LETTERS[code])) >= _LEAST_RARE_LETTERS
+            and counts.keys().isdisjoint(_FOREIGN_LETTERS[code])
+        ):
+            return code
+    return ""
 
 
 @cache

@@ -149,6 +149,44 @@ def test_a_changing_value_in_front_of_the_instructions_comes_first(value, other,
     assert code(compared(before, after))[0] == "language_changed"
 
 
+KAZAKH = (
+    "Сіз Blumenhaus дүкенінің көмекшісісіз. Тұтынушының сұрақтарына сыпайы жауап беріңіз. Жеткізу күнін айтпаңыз.",
+    "Сенің рөлің: гүлзар кеңесшісі. Сұрақтарға қазақ тілінде жауап бер.",
+    "Сізге қойылған сұрақтарға көмектесіңіз, өңдеуге рұқсат етілген құжаттарды ғана қолданыңыз.",
+)
+
+
+@pytest.mark.parametrize("kazakh", KAZAKH)
+def test_kazakh_is_known_by_its_letters(kazakh):
+    assert language_of(kazakh) == "kk"
+    for other in ("ru", "uk", "en"):
+        assert difference(SAMPLES[other], kazakh).said.endswith(": kk")
+        assert difference(kazakh, SAMPLES[other]).said.endswith(f": {other}")
+
+
+@pytest.mark.parametrize(
+    ("other", "language"),
+    [
+        # Tatar, Kyrgyz, Mongolian, Uzbek, Tajik.
+        ("Син чәчәкләр кибетенең ярдәмчесе. Сорауларга кыска итеп җавап бир, һәм беркайчан да көнне әйтмә.", ""),
+        ("Сен гүлдөр дүкөнүнүн жардамчысысың. Суроолорго беш сүйлөм менен жооп бер, эч качан күндү убада кылба.", ""),
+        ("Та цэцгийн дэлгүүрийн туслах юм. Асуултад таван өгүүлбэрээр хариулж, хэзээ ч өдрийг бүү амла.", ""),
+        (
+            "Сиз гуллар дўкони ёрдамчисисиз. Саволларга қисқа жавоб беринг, ҳеч қачон кунни ваъда қилманг.",
+            "",
+        ),
+        (
+            "Ту ёрдамчии мағозаи гул ҳастӣ. Ба саволҳо кӯтоҳ ҷавоб деҳ ва ҳеҷ гоҳ рӯзро ваъда надеҳ, қоида ин аст.",
+            "",
+        ),
+        # A name does not make a text Kazakh.
+        (f"{SAMPLES['ru']} Директор: Құрманғазы.", "ru"),
+    ],
+)
+def test_neighbours_of_kazakh_are_other_languages(other, language):
+    assert language_of(other) == language
+
+
 def test_a_language_that_is_not_certain_is_not_named():
     assert language_of("de la en un que a o se") == ""
     assert language_of(f"{SAMPLES['es']} {SAMPLES['pt']}") == ""
