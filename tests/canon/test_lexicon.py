@@ -82,7 +82,10 @@ LEAST = {
         "first_person_unspaced": 17,
         "rights": 37,
     },
-    "languages": {"names": 28, "words": 713, "scripts": 8, "beginnings": 164},
+    "languages": {
+        "names": 28, "words": 742, "scripts": 8, "letters": 8, "rare_letters": 3, "foreign_letters": 9,
+        "beginnings": 168,
+    },
 }  # fmt: skip
 """Number of entries of each list; a list may have more."""
 

@@ -12,9 +12,10 @@ from functools import cache, lru_cache
 from itertools import islice
 
 from gateway.canon.lexicon import alternatives, by_part, value_of
+from gateway.canon.rules.dynamic.quoted_data import QuotedData, holds_data, speaks_of_data
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
-from gateway.explain.diff.cause import beginning
+from gateway.explain.diff.cause import beginning, text_cause
 from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import PromptPair, PromptText
 
@@ -31,6 +32,8 @@ _LEAST_LEAD = 1.5
 
 _LEAST_SCRIPT_SHARE = 0.6
 _LEAST_KANA_SHARE = 0.1
+_LEAST_OWN_SHARE = 0.05
+_LEAST_RARE_LETTERS = 2
 _BEGINNING_CHARACTERS = 300
 _LEAST_FRONT_HITS = 3
 _WORD_CHARACTERS = 64
@@ -41,8 +44,21 @@ _QUOTED = re.compile(
 )
 _OPENERS = (("“", "”"), ("„", "“"), ("«", "»"), ("「", "」"))
 
+_TAG = re.compile(r"<(/?)([A-Za-z][\w:.\-]{0,60}+)(?:\s[^<>\n]{0,300})?(?<!/)>")
+_PLAIN_LINE = "x"
+_SENTENCE_START = r"(?:\A|[.!?:;…|)\n–—])[\s#*_>\-•\"“„«¿(\[]*+"
+_VERB_LAST = frozenset({"tr", "kk", "fa", "ko", "ja"})
+"""Languages whose sentences end with what is to be done."""
+
+_VALUES = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
+"""Reasons that come first, where their value is the first difference."""
+
 _NAMES = {str(code): str(name) for code, name in value_of("languages", "names").items()}
 _SCRIPTS = {code: frozenset(names) for code, names in by_part("languages", "scripts").items()}
+_LETTERS, _RARE_LETTERS, _FOREIGN_LETTERS = (
+    {code: frozenset(letters) for code, letters in by_part("languages", section).items()}
+    for section in ("letters", "rare_letters", "foreign_letters")
+)
 _LANGUAGES: dict[str, tuple[str, ...]] = {}
 for _code, _words in by_part("languages", "words").items():
     for _each in _words:
@@ -60,7 +76,10 @@ def language_difference(given: PromptPair, index: int) -> Difference | None:
     back = common_length(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
     start = _word_start(before, at)
     one, other = _instructions(before[start : len(before) - back]), _instructions(after[start : len(after) - back])
-    if not one or not other or one == other:
+    if not one or not other or one == other or _is_in_data(before[:start]):
+        return None
+    if text_cause(before, after, is_template=True).reason in _VALUES:
+        # Where a changing value comes first, equal instructions behind it would be lost as well.
         return None
     path = f"messages[{index}].content"
     said = f"the instructions come in {_NAMES[other]} instead of {_NAMES[one]}{given.between}; suggested scope: {other}"
@@ -102,6 +121,21 @@ def _is_inside(front: str) -> bool:
     return max(hits.values(), default=0) >= _LEAST_FRONT_HITS or bool(_instructions(front))
 
 
+def _is_in_data(front: str) -> bool:
+    """Whether what follows a text is data in a tag, or behind a label such as ``Memory of the user:``."""
+    opened = Counter[str]()
+    for tag in _TAG.finditer(front):
+        if holds_data(tag[2]):
+            opened[tag[2].lower()] += -1 if tag[1] else 1
+    if any(count > 0 for count in opened.values()):
+        return True
+    line = front.rfind("\n") + 1
+    label = front[line:].rstrip(" \t*_")
+    if label.endswith((":", "：")) and speaks_of_data(label):
+        return True
+    return QuotedData(front[:line] + _PLAIN_LINE).hold(line, line + len(_PLAIN_LINE))
+
+
 def _instructions(text: str) -> str:
     """The language of a text that begins as instructions do; empty for another text, or if it is not certain."""
     language = language_of(text)
@@ -123,6 +157,8 @@ def language_of(text: str) -> str:
             kana = scripts["hiragana"] + scripts["katakana"]
             if code != "ja" or kana >= _LEAST_KANA_SHARE * letters:
                 return code
+    if code := _by_letters(text, letters):
+        return code
     words = _WORD.findall(text)
     hits = Counter(code for word in words for code in _LANGUAGES.get(word, ())).most_common(2)
     if len(words) < _LEAST_WORDS or not hits:
@@ -133,12 +169,32 @@ def language_of(text: str) -> str:
     return code if is_certain else ""
 
 
+def _by_letters(text: str, letters: int) -> str:
+    """The language that alone has some of a text's letters, such as Kazakh among those in Cyrillic; empty for none."""
+    if text.isascii():
+        return ""
+    counts = Counter(text)
+    for code, own in _LETTERS.items():
+        if (
+            sum(map(counts.__getitem__, own)) >= _LEAST_OWN_SHARE * letters
+            and sum(map(counts.__getitem__, _RARE_LETTERS[code])) >= _LEAST_RARE_LETTERS
+            and counts.keys().isdisjoint(_FOREIGN_LETTERS[code])
+        ):
+            return code
+    return ""
+
+
 @cache
 def _beginnings(language: str) -> re.Pattern[str]:
-    """Finds with which words instructions begin in a language."""
+    """Finds with which words instructions begin in a language, at the beginning of a sentence if it says that first.
+
+    In the middle of one, letters and other documents ask for answers, too.
+    """
     words = alternatives(by_part("languages", "beginnings")[language])
     is_spaced = language not in {"ja", "zh", "th", "ko"}
-    return re.compile(rf"\b(?:{words})\b" if is_spaced else words)
+    if language in _VERB_LAST:
+        return re.compile(rf"\b(?:{words})\b" if is_spaced else words)
+    return re.compile(rf"{_SENTENCE_START}(?:{words})\b" if is_spaced else words)
 
 
 def _script(letter: str) -> str:

@@ -10,7 +10,7 @@ from gateway.canon.document_places import DocumentPlace
 from gateway.config.operator_patterns import TooSlow
 from gateway.explain.diff.declared_documents import keyed_documents
 from gateway.explain.diff.slot import are_alike
-from gateway.explain.diff.text_blocks import LEAST_BYTES, QUESTIONS, line_start, text_pieces
+from gateway.explain.diff.text_blocks import LEAST_BYTES, QUESTIONS, TextPiece, line_start, text_pieces
 
 _LEAST_SHARED_BYTES = 200
 """Documents of fewer bytes are not worth a hint: they fill a few blocks."""
@@ -48,7 +48,24 @@ def asks_first(
             continue
     if found is None:
         return False
-    return _are_questions(before[lines[0] : found[0]].strip(), after[lines[1] : found[1]].strip(), is_marked=is_marked)
+    ends = _question_end(before, lines[0], found[0]), _question_end(after, lines[1], found[1])
+    return _are_questions(before[lines[0] : ends[0]].strip(), after[lines[1] : ends[1]].strip(), is_marked=is_marked)
+
+
+def _question_end(text: str, start: int, end: int) -> int:
+    """Where the tags, numbers and headings begin that stand between a question and the first document."""
+    for piece in reversed(list(text_pieces(text[:end], start))):
+        if not _opens_a_document(text[piece.start : end].strip(), piece):
+            break
+        end = piece.start
+    return end
+
+
+def _opens_a_document(text: str, piece: TextPiece) -> bool:
+    """Whether a piece only introduces what follows it, such as ``<document id="1">``, ``[1]`` or ``# Context``."""
+    if text.endswith(_QUESTION_MARKS):
+        return False
+    return not piece.key or text.startswith(("<", "#")) or (bool(piece.number) and _bytes(piece.key) < LEAST_BYTES)
 
 
 _Block = tuple[int, str]

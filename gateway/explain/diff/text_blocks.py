@@ -92,9 +92,7 @@ def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered |
     lefts, rights = [left, *_limited(one)], [right, *_limited(other)]
     if may_ask and _is_question(lefts[-1], rights) and _is_question(rights[-1], lefts):
         del lefts[-1], rights[-1]
-    if len(lefts) != len(rights) or Counter(piece.key for piece in lefts) != Counter(piece.key for piece in rights):
-        return None
-    if Counter(piece.number for piece in lefts) != Counter(piece.number for piece in rights):
+    if not _are_same(lefts, rights) and not (may_ask and _drop_requests(lefts, rights) and _are_same(lefts, rights)):
         return None
     moved = {
         key for one, other in zip(lefts, rights, strict=True) if one.key != other.key for key in (one.key, other.key)
@@ -109,6 +107,29 @@ def _limited(pieces: "Iterator[TextPiece]") -> "Iterator[TextPiece]":
         if piece.key.lower().startswith(QUESTIONS):
             return
         yield piece
+
+
+def _are_same(lefts: "list[TextPiece]", rights: "list[TextPiece]") -> bool:
+    """Whether two texts consist of the same pieces and numbers, in any order."""
+    return (
+        len(lefts) == len(rights)
+        and Counter(piece.key for piece in lefts) == Counter(piece.key for piece in rights)
+        and Counter(piece.number for piece in lefts) == Counter(piece.number for piece in rights)
+    )
+
+
+def _drop_requests(lefts: "list[TextPiece]", rights: "list[TextPiece]") -> bool:
+    """Leaves out what follows the last closing tag, if both texts have the same one: a request of any length."""
+    ends = [_behind_tags(pieces) for pieces in (lefts, rights)]
+    if not all(ends) or lefts[ends[0] - 1].key != rights[ends[1] - 1].key:
+        return False
+    del lefts[ends[0] :], rights[ends[1] :]
+    return True
+
+
+def _behind_tags(pieces: "list[TextPiece]") -> int:
+    """Index of the first piece behind the last closing tag; 0 without one."""
+    return next((at for at in range(len(pieces), 0, -1) if pieces[at - 1].key.startswith("</")), 0)
 
 
 def _is_question(piece: "TextPiece", others: "list[TextPiece]") -> bool:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from differing import chat, code
+from differing import difference as compared
 
 from gateway.canon.lexicon import by_part
 from gateway.core.reasons import Reason
@@ -86,6 +88,103 @@ def test_several_leading_messages_are_read_together():
 )
 def test_what_is_no_change_of_language(before, after):
     assert difference(before, after) is None
+
+
+MAILS = (
+    "Dear Ms Lang. The roses that you sent to us are not the ones of the list. Answer this by Monday, or we wait.",
+    "Liebe Frau Lang. Die Rosen, die Sie uns gesandt haben, sind nicht die von der Liste. Antworten Sie bis Montag.",
+)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "Translate.\n\n<email>\n{}\n</email>",
+        "Translate. <email>{}</email>",
+        'Translate.\n<document lang="de">\n<title>Roses</title>\n{}\n</document>\nBe brief.',
+        "Memory of the user:\n- {}",
+        "# Documents\n\n{}",
+        "Document: {}",
+    ],
+)
+def test_data_in_another_language_is_no_change_of_instructions(around):
+    assert difference(*(around.format(each) for each in MAILS)) is None
+    rules = [around.format("Roses.") + "\n\n# Rules\n\n" + SAMPLES[code] for code in ("en", "de")]
+    assert difference(*rules).reason is Reason.LANGUAGE_CHANGED
+
+
+def test_instructions_in_tags_of_their_own():
+    for around in ("<instructions>\n{}\n</instructions>", "<role>{}</role>", "Rules:\n{}", "# Blumenhaus\n\n- **{}**"):
+        found = difference(*(around.format(SAMPLES[code]) for code in ("en", "de")))
+        assert found.reason is Reason.LANGUAGE_CHANGED
+
+
+def test_a_request_in_the_middle_of_a_sentence_is_no_instruction():
+    letters = (
+        "The roses that you sent to us are not the ones of the list, so please answer this letter before Monday.",
+        "Die Rosen von der Liste sind nicht die, die wir bestellt haben, und wir bitten, antworten Sie bis zum Montag.",
+    )
+    assert [language_of(each) for each in letters] == ["en", "de"]
+    assert difference(*letters) is None
+    assert difference(*(each.replace(", so please", ". So:").replace(", antworten", ". Antworten") for each in letters))
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "reason"),
+    [
+        ("Now: 2026-11-22 10:02.", "Now: 2026-11-22 10:05.", "dynamic_time"),
+        ("10:02 UTC", "10:05 UTC", "dynamic_time"),
+        (
+            "Request 71b29052-7035-4c7b-9d2b-0f3f6f1f8c11",
+            "Request 9f0c3d4e-1b2a-4c5d-8e9f-a0b1c2d3e4f5",
+            "dynamic_id",
+        ),
+    ],
+)
+def test_a_changing_value_in_front_of_the_instructions_comes_first(value, other, reason):
+    texts = [f"Blumenhaus. {value}\n{SAMPLES[code]}" for value, code in ((value, "en"), (other, "de"))]
+    before, after = (chat(("system", each), ("user", "Hello")) for each in texts)
+    assert code(compared(before, after))[0] == reason
+    before, after = (chat(("system", each.replace(other, value)), ("user", "Hello")) for each in texts)
+    assert code(compared(before, after))[0] == "language_changed"
+
+
+KAZAKH = (
+    "Сіз Blumenhaus дүкенінің көмекшісісіз. Тұтынушының сұрақтарына сыпайы жауап беріңіз. Жеткізу күнін айтпаңыз.",
+    "Сенің рөлің: гүлзар кеңесшісі. Сұрақтарға қазақ тілінде жауап бер.",
+    "Сізге қойылған сұрақтарға көмектесіңіз, өңдеуге рұқсат етілген құжаттарды ғана қолданыңыз.",
+)
+
+
+@pytest.mark.parametrize("kazakh", KAZAKH)
+def test_kazakh_is_known_by_its_letters(kazakh):
+    assert language_of(kazakh) == "kk"
+    for other in ("ru", "uk", "en"):
+        assert difference(SAMPLES[other], kazakh).said.endswith(": kk")
+        assert difference(kazakh, SAMPLES[other]).said.endswith(f": {other}")
+
+
+@pytest.mark.parametrize(
+    ("other", "language"),
+    [
+        # Tatar, Kyrgyz, Mongolian, Uzbek, Tajik.
+        ("Син чәчәкләр кибетенең ярдәмчесе. Сорауларга кыска итеп җавап бир, һәм беркайчан да көнне әйтмә.", ""),
+        ("Сен гүлдөр дүкөнүнүн жардамчысысың. Суроолорго беш сүйлөм менен жооп бер, эч качан күндү убада кылба.", ""),
+        ("Та цэцгийн дэлгүүрийн туслах юм. Асуултад таван өгүүлбэрээр хариулж, хэзээ ч өдрийг бүү амла.", ""),
+        (
+            "Сиз гуллар дўкони ёрдамчисисиз. Саволларга қисқа жавоб беринг, ҳеч қачон кунни ваъда қилманг.",
+            "",
+        ),
+        (
+            "Ту ёрдамчии мағозаи гул ҳастӣ. Ба саволҳо кӯтоҳ ҷавоб деҳ ва ҳеҷ гоҳ рӯзро ваъда надеҳ, қоида ин аст.",
+            "",
+        ),
+        # A name does not make a text Kazakh.
+        (f"{SAMPLES['ru']} Директор: Құрманғазы.", "ru"),
+    ],
+)
+def test_neighbours_of_kazakh_are_other_languages(other, language):
+    assert language_of(other) == language
 
 
 def test_a_language_that_is_not_certain_is_not_named():

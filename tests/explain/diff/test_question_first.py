@@ -40,6 +40,17 @@ def test_a_question_without_a_mark_is_another_text():
 
 
 @pytest.mark.parametrize(
+    "opening", ['<document id="{n}">\n', "<doc>", "[{n}]\n", "## Section {n}\n", "# Documents\n\n<hit>\n", "3. Piers\n"]
+)
+@pytest.mark.parametrize("other", ["What is the fare to beta?", "Why?"])
+def test_tags_numbers_and_headings_of_documents_are_no_part_of_the_question(opening, other):
+    documents = [opening.format(n=n) + each for n, each in enumerate(DOCUMENTS, 1)]
+    assert first(asked("What is the fare to alpha?", documents), asked(other, documents))
+    assert first(asked("What is the fare to alpha?", documents), asked(other, documents), is_marked=True)
+    assert not first(asked("The fare to alpha.", documents), asked("The fare to beta.", documents))
+
+
+@pytest.mark.parametrize(
     ("before", "after"),
     [
         (asked("When?", DOCUMENTS[:1]), asked("Why?", DOCUMENTS[:1])),  # little

@@ -77,6 +77,20 @@ def test_a_question_behind_them_may_differ_where_users_write():
     assert found(*labelled) is not None
 
 
+def test_a_request_of_any_length_may_follow_a_closing_tag():
+    request = "Write a letter to the harbour office, in which I ask for " + "another day and " * 20 + "a cabin."
+    tagged = [FORMS["tags with ids"](each) for each in (PASSAGES, MOVED)]
+    wrapped = [f"<documents>\n{each}\n</documents>" for each in tagged]
+    for before, after in (tagged, wrapped):
+        asked = f"Read.\n{before}\n{request}", f"Read.\n{after}\nI need:\n- the hours of the market\n- its prices."
+        assert found(*asked, may_ask=True).pieces >= 2
+        assert found(*asked) is None
+        assert found(f"Read.\n{before}\n{request}", f"Read.\n{after}\n{request}", may_ask=True) is not None
+        assert found(f"{before}\n{request}", f"{before}\nIt is for the market.", may_ask=True) is None
+        edited = f"Read.\n{after.replace('open', 'shut')}\nI need its prices."
+        assert found(f"Read.\n{before}\n{request}", edited, may_ask=True) is None
+
+
 def test_short_values_are_no_blocks():
     assert found("one\ntwo\nthree", "three\none\ntwo") is None
 
