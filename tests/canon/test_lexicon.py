@@ -58,6 +58,7 @@ LEAST = {
         "context_labels": 151, "context_labels_unspaced": 31, "inline_tags": 21, "code_tags": 2, "log_levels": 9,
         "speakers": 89, "mail_headers": 40, "letter_headers": 11, "greetings": 64, "closings": 26, "letter_words": 7,
         "quotation_marks": 9, "positions": 66, "positions_unspaced": 16, "position_words": 40, "mark_words": 64,
+        "range_words": 19,
         "before_marks": 105,
     },
     "personal_data": {
@@ -706,6 +707,8 @@ def test_positions_of_documents():
             assert not sources_with(f"What is {word.replace('*', 's')} ?"), word
     for word in entries("documents", "position_words"):
         assert not sources_with(f"What is the {word.replace('*', 's')} source?"), word
+    for word in entries("documents", "range_words"):
+        assert not sources_with(f"What is in [1] {word} [3]?"), word
     for word in entries("documents", "data"):
         assert not sources_with(f"What is {word} 2?"), word
     for word in entries("documents", "data_unspaced"):

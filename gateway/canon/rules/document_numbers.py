@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from gateway.canon.code_spans import touched
 from gateway.canon.document_places import DocumentPlace, PlacedDocument
 from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.rule import Fields
@@ -48,6 +49,21 @@ _BESIDE_NOUNS = re.compile(
     r"|(?P<before>\w{1,32})\s(?:one|two|three|four|five|six|seven|eight|nine|ten))(?!\w)",
     re.IGNORECASE,
 )
+
+_RANGE = re.compile(
+    rf"\s*(?:[-‐‑‒–—~～〜…]|\.{{2,3}}|{alternatives(entries('documents', 'range_words'))})\s*", re.IGNORECASE
+)
+_LONGEST_RANGE = 12
+
+_CIRCLED = re.compile("[\u2460-\u249b\u2776-\u2793]")
+_LONGER_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)+")
+_LIST_MARK = re.compile(r"(?:^|\n)[ \t]*$")
+_COUNTS = re.compile(
+    # A word behind it, a unit, or a character of a script without blanks that makes no ordinal of it.
+    r"[ \u00a0-][^\W\d_]{4}|\s?[%‰°€$£¥₽₸]|(?![番号號번호つ件])[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+)
+_COMPOUND = re.compile(r"-([^\W\d_]+)")
+_AMOUNT_IN_FRONT = re.compile(r"[€$£¥₽₸]\s?$")
 
 _MOST_DIGITS = 3
 _MOST_NUMBERS = 5000
@@ -204,9 +220,14 @@ def _followed(
     starts = [document.start for document in documents]
     pieces: list[TextReplacement] = []
     cited: set[int] = set()
+    last_end = 0
     for found in regex.find(text):
         start, end = found.value
         number = _integer(text[start:end])
+        between, last_end = text[last_end : found.start][: _LONGEST_RANGE + 1], found.end
+        if _RANGE.fullmatch(between) and found.start >= first and _holder(documents, starts, start) is None:
+            # The documents between the two have other numbers in the new order.
+            raise _NotFollowed
         if found.start < first or number not in news:
             continue
         holder = _holder(documents, starts, start)
@@ -224,16 +245,36 @@ def _followed(
 
 def _mentions(text: str, first: int, news: Mapping[int, int]) -> Iterator[int]:
     """Offsets of what may name a document by its position."""
+    longer = [each.span() for each in _LONGER_NUMBER.finditer(text, first) if _is_no_list(each[0], news)]
     for count, integer in enumerate(each for each in _INTEGER.finditer(text, first) if int(each[0]) in news):
         at, end = integer.span()
-        is_named = _names_document(text[max(at - _WORD_CHARS, 0) : at], text[end : end + _WORD_CHARS])
+        front, behind = text[max(at - _WORD_CHARS, 0) : at], text[end : end + _WORD_CHARS]
+        is_named = _names_document(front, behind) or not (touched(longer, at, end) or _counts(front, behind))
         if is_named or count > _MOST_NUMBERS:
             yield at
+    for found in _CIRCLED.finditer(text, first):
+        yield found.start()
     for position in _POSITIONS.finditer(text, first):
         yield position.start()
     for position in _BESIDE_NOUNS.finditer(text, first):
         if _is_noun(position["behind"] or position["before"]):
             yield position.start()
+
+
+def _is_no_list(written: str, news: Mapping[int, int]) -> bool:
+    """Whether numbers with signs between them are a date, a time or a decimal, and not a list of documents."""
+    numbers = re.findall(r"\d+", written)
+    return "." in written or ":" in written or any(_integer(number) not in news for number in numbers)
+
+
+def _counts(front: str, behind: str) -> bool:
+    """Whether a number between some text counts something, or is that of an item of a list."""
+    compound = _COMPOUND.match(behind)
+    if front[-1:].isalpha() or front.endswith(("^", "_", "-")) or (compound is not None and _is_noun(compound[1])):
+        return False
+    if _LIST_MARK.search(front) and behind.startswith((". ", ") ")):
+        return True
+    return _COUNTS.match(behind) is not None or _AMOUNT_IN_FRONT.search(front) is not None
 
 
 def _integer(written: str) -> int:

@@ -224,6 +224,25 @@ def test_what_comes_later_does_not_change_what_was_sent():
         "Qu'est-ce que dit le deuxième ?",
         "文書２は?",
         "ikinci kaynakta ne yazıyor?",
+        "See [1]–[3].",
+        "See [1] - [3].",
+        "See [1] to [3].",
+        "Siehe [1] bis [3].",
+        "Explain 2.",
+        "Explain 2, please.",
+        "Explain 2 and 3.",
+        "Compare 1-3.",
+        "Compare 1,3.",
+        "Is ref2 right?",
+        "Is S2 right?",
+        "Is ② right?",
+        "Free of charge.^2",
+        "Is the top result right?",
+        "Is the middle one right?",
+        "Is the next-to-last right?",
+        "2-құжатты түсіндір.",
+        "Екінші құжатты түсіндір.",
+        "2 құжатты түсіндір.",
     ],
 )
 def test_what_cannot_be_followed_leaves_the_prompt_alone(question):
@@ -234,7 +253,18 @@ def test_what_cannot_be_followed_leaves_the_prompt_alone(question):
 
 
 @pytest.mark.parametrize(
-    "question", ["Answer in 2 sentences.", "Call 030 1234 for 3 days.", "Document 12?", "The last word?"]
+    "question",
+    [
+        "Answer in 2 sentences.",
+        "Call 030 1234 for 3 days.",
+        "Document 12?",
+        "The last word?",
+        "Today is 2026-01-02, 10:02, a 2.5 % day.",
+        "Rules:\n1. Be kind.\n2) Be quick.",
+        "It costs $3 or 2 %.",
+        "2文で答えて。",
+        "The top speed, the middle way?",
+    ],
 )
 def test_other_numbers_are_none_of_documents(question):
     rule = rule_with(NUMBERED)
