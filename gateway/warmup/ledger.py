@@ -23,6 +23,8 @@ class WarmCause(StrEnum):
     """An operator asked for it."""
     JOINED = "joined"
     """A replica joined, or its model changed; it is held back from clients' requests meanwhile."""
+    PROMPT_VERSION = "prompt_version"
+    """Another version of a registered prompt became the current one."""
     RESET = "reset"
     """Their prefix space was reset."""
     EXPIRY = "expiry"

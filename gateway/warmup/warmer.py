@@ -137,13 +137,11 @@ class Warmer:
         if running >= _MAX_ORDERS:
             raise BadRequest(f"{running} jobs are running already. Wait until one has ended.", code="too_many_jobs")
         rate = wanted.requests_per_second or self._settings.requests_per_second
-        return self._send(plan, rate, by=by).shown(self._clock())
+        return self._send(plan, rate, WarmCause.ORDER, by=by).shown(self._clock())
 
-    def _send(self, plan: WarmupPlan, rate: float, *, by: str) -> Job:
+    def _send(self, plan: WarmupPlan, rate: float, cause: WarmCause, *, by: str = "") -> Job:
         """Start a job that sends the requests of a plan."""
-        job = Job(
-            len(plan.steps), self._clock(), requests_per_second=rate, cause=WarmCause.ORDER, by=by, down=plan.down
-        )
+        job = Job(len(plan.steps), self._clock(), requests_per_second=rate, cause=cause, by=by, down=plan.down)
         self._keep(job)
         task = self._tasks.spawn(self._run(job, plan.steps, rate, None), name=f"warm-{job.id}")
         task.add_done_callback(functools.partial(self._ended, job, None))
@@ -158,7 +156,7 @@ class Warmer:
             return
         plan = self._planner.registered([prefix for prefix in self._registered() if prefix.application in names])
         if plan is not None:
-            self._send(plan, self._settings.requests_per_second, by="")
+            self._send(plan, self._settings.requests_per_second, WarmCause.PROMPT_VERSION)
 
     def job(self, job: str) -> Mapping[str, object] | None:
         """See ``WarmDesk``. Keeps all running jobs and the last ended ones."""

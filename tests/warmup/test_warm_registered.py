@@ -4,6 +4,8 @@ import pytest
 import structlog
 from fake_gateway import FakeGateway, eventually, settled
 
+from gateway.core.block_chain import BlockChain
+from gateway.core.ports import SettledPrompt
 from gateway.warmup.declared import declare
 
 
@@ -61,6 +63,25 @@ async def test_without_anything_to_send_there_is_no_job(fake, changed):
     warmer.warm_applications(changed)
     await settled()
     assert (fake.flow.requests, await jobs(warmer)) == ([], [])
+
+
+async def test_the_job_and_the_totals_name_the_cause(fake):
+    fake.registered = [prefix("a@2")]
+
+    def answered(request):
+        chain = BlockChain([1, 2], 16, 32)
+        fake.ledger.on_prompt(SettledPrompt(request, b"", chain, request.warmup_target, 0, 0.001, 0.0))
+        return 200, b"{}"
+
+    fake.flow.answer = answered
+    warmer = fake.warmer()
+    warmer.warm_applications(["a@2"])
+    await eventually(lambda: len(fake.flow.requests) == 3)
+    await eventually(lambda: fake.ledger.totals["prompt_version"].requests == 3)
+    overview = await warmer.overview()
+    assert [(job["cause"], job["by"]) for job in overview["jobs"]] == [("prompt_version", "")]
+    assert [each["cause"] for each in overview["totals"]] == ["prompt_version"]
+    assert {cause for _, cause, *_ in fake.warmth.warmed} == {"prompt_version"}
 
 
 async def test_after_the_end_nothing_is_sent(fake):

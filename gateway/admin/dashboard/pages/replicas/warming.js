@@ -87,8 +87,8 @@ function Again({ again }) {
 }
 
 const CAUSES = {
-  order: "asked for", joined: "replica joined", reset: "after a reset", expiry: "after an expiry", restart: "after a restart",
-  idle: "before an idle expiry", schedule: "by time",
+  order: "asked for", joined: "replica joined", prompt_version: "new prompt version", reset: "after a reset",
+  expiry: "after an expiry", restart: "after a restart", idle: "before an idle expiry", schedule: "by time",
 };
 
 /** What warm-up has cost and saved since the start. */
