@@ -19,6 +19,7 @@ from gateway.admin.live_stream import show_live
 from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
 from gateway.admin.site import show_dashboard
 from gateway.core.api_keys import redacted, shown_path
+from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
 from gateway.core.http_methods import allowed_methods
 from gateway.core.ports.observers import AuditEvent
@@ -196,7 +197,9 @@ def _limit(value: str) -> int:
 def _is_wanted(space: Mapping[str, object], wanted: Mapping[str, str], owners: Collection[str] | None) -> bool:
     """Whether a space passes the filters; ``owners`` are the owner names of ``tenant``."""
     return (owners is None or space["tenant"] in owners) and all(
-        space.get(name) == value for name, value in wanted.items() if name != "tenant"
+        space.get(name) == value or (name == "prompt" and prompt_id(str(space.get(name))) == value)
+        for name, value in wanted.items()
+        if name != "tenant"
     )
 
 

@@ -16,8 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.admin.access import AdminAccess, Operator, TokenExpired, check_host, check_role, check_same_site
 from gateway.admin.site import POLICY, is_dashboard
 from gateway.core.api_keys import redacted, shown_path
+from gateway.core.application import OTHER_APPLICATION
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
 from gateway.core.ports.observers import AuditEvent
+from gateway.core.tenant import APPLICATION_FORM, is_application
 from gateway.telemetry import AuditLog
 
 _SHOWN_CHARS = 200
@@ -27,7 +29,8 @@ def read_filters(request: Request, known: Collection[str]) -> dict[str, str]:
     """The parameters that are given and not empty; API keys in values are masked.
 
     Raises:
-        BadRequest: A parameter is unknown.
+        BadRequest: A parameter is unknown, or ``prompt`` cannot be an application: without an error it would look like
+            one without traffic.
     """
     for given in request.query_params:
         if given not in known:
@@ -37,7 +40,15 @@ def read_filters(request: Request, known: Collection[str]) -> dict[str, str]:
                 param=name,
                 code="unknown_parameter",
             )
-    return {name: redacted(value) for name, value in request.query_params.items() if value}
+    filters = {name: redacted(value) for name, value in request.query_params.items() if value}
+    if (prompt := filters.get("prompt")) is not None and prompt != OTHER_APPLICATION and not is_application(prompt):
+        raise BadRequest(
+            f"`prompt` must be an application ({APPLICATION_FORM}) or {OTHER_APPLICATION}, not"
+            f" {prompt[:_SHOWN_CHARS]!r}.",
+            param="prompt",
+            code="invalid_value",
+        )
+    return filters
 
 
 def problem_response(error: GatewayError) -> Response:

@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from gateway.core.api_keys import looks_like_key, redacted
 from gateway.core.errors import BadRequest, ClientGone, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.space import SpaceSelection
+from gateway.core.tenant import APPLICATION_FORM, is_application
 
 RESET_BYTES = 1024 * 1024
 """Largest body of a reset."""
@@ -115,6 +116,9 @@ def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:
             raise BadRequest(f"`{key}` must be a string.", param=key, code="invalid_type")
         elif not value and key not in _MAY_BE_EMPTY:
             raise BadRequest(f"`{key}` must not be empty: leave it out for any.", param=key, code="invalid_value")
+        elif key == "prompt" and value and not is_application(value):
+            message = f"`prompt` must be an application: {APPLICATION_FORM}; or empty for requests without one."
+            raise BadRequest(message, param=key, code="invalid_value")
     if not order:
         raise BadRequest(
             f'Nothing is selected: give some of {known}, or {{"all": true}} for every space.', code="nothing_selected"

@@ -12,6 +12,7 @@ from gateway.commands.admin_client import (
     AdminRefused,
     add_admin_arguments,
 )
+from gateway.core.tenant import APPLICATION_FORM, is_application
 
 _DONE = 0
 _NOT_DONE = 1
@@ -57,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
         return _failed(args, "--all is every space: leave the other options out", _USAGE)
     if not args.all and not selection:
         return _failed(args, "say which: --model, --tenant, --template-version, --scope, --prompt, or --all", _USAGE)
+    if args.prompt and not is_application(args.prompt):
+        return _failed(args, f"--prompt must be {APPLICATION_FORM}", _USAGE)
     try:
         with AdminClient.from_arguments(args) as admin:
             answer = admin.post("spaces/reset", {"all": True} if args.all else selection)

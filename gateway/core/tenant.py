@@ -1,4 +1,4 @@
-"""Tenants and the callers of requests; valid names of tenants, groups, scopes and keys."""
+"""Tenants and the callers of requests; valid names of tenants, groups, scopes, keys and applications."""
 
 import re
 from dataclasses import dataclass
@@ -22,6 +22,16 @@ _SHOWN_CHARS = 20
 def is_name(text: str) -> bool:
     """Whether it has 1 to 64 characters, all of them letters, digits or ``._:-``, and is no key: names are logged."""
     return _NAME.fullmatch(text) is not None and not looks_like_key(text)
+
+
+APPLICATION_FORM = "ID or ID@VERSION, each of 1 to 64 characters out of A-Z a-z 0-9 . _ : -"
+"""The form of ``is_application``, for error messages."""
+
+
+def is_application(text: str) -> bool:
+    """Whether an application can have this name, or this id for all its versions."""
+    name, at, version = text.partition("@")
+    return is_name(name) and (not at or is_name(version))
 
 
 def check_name(text: str) -> str:

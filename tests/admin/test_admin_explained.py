@@ -68,6 +68,21 @@ async def test_an_unknown_parameter_is_refused(unguarded, path, param):
     assert unguarded.components.questions == []
 
 
+@pytest.mark.parametrize("path", ["summary", "reasons", "requests", "report", "live", "spaces"])
+@pytest.mark.parametrize("prompt", ["a/b", "support@", "@v1", "support@v1@v2", "(others)", "x" * 65])
+async def test_what_cannot_be_an_application_is_refused(unguarded, path, prompt):
+    said = problem(await unguarded.get(f"/admin/api/{path}?prompt={prompt}"), 400, "invalid_value", "prompt")
+    assert said.startswith("`prompt` must be an application (ID or ID@VERSION, ")
+    assert unguarded.components.questions == []
+
+
+@pytest.mark.parametrize("prompt", ["support", "support@v1", "(other)"])
+async def test_an_application_need_not_be_known(unguarded, prompt):
+    assert (await unguarded.get(f"/admin/api/summary?prompt={prompt}")).status_code == 200
+    ((_, arguments),) = unguarded.components.questions
+    assert arguments == {"prompt": prompt}
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -50,6 +50,17 @@ async def test_spaces_are_filtered(unguarded, query, ids):
     assert answer.json() == {"spaces": [space for space in reported if str(space["id"]) in ids], "more": False}
 
 
+@pytest.mark.parametrize(
+    ("prompt", "ids"), [("support", "ab"), ("support@v1", "a"), ("support@v2", "b"), ("sup", ""), ("", "abc")]
+)
+async def test_spaces_of_an_application_or_of_one_version(unguarded, monkeypatch, prompt, ids):
+    of_each = ["support@v1", "support@v2", "supporting@v1"]
+    spaces = [dict(space) | {"prompt": name} for space, name in zip(SHOWN, of_each, strict=True)]
+    monkeypatch.setattr(unguarded.components, "shown", lambda: spaces)
+    answer = await unguarded.get(f"/admin/api/spaces?prompt={prompt}")
+    assert [space["id"] for space in answer.json()["spaces"]] == list(ids)
+
+
 async def test_an_unknown_filter_is_no_filter_that_shows_everything(unguarded):
     reported = problem(await unguarded.get("/admin/api/spaces?modle=m"), 400, "unknown_parameter", "modle")
     assert "model" in reported
@@ -117,6 +128,10 @@ async def test_everything_has_to_be_asked_for(unguarded):
         ({"tenant": 5}, "invalid_type", "tenant"),
         ({"scope": ["de"]}, "invalid_type", "scope"),
         ({"tenant": ""}, "invalid_value", "tenant"),
+        ({"prompt": "a/b"}, "invalid_value", "prompt"),
+        ({"prompt": "support@"}, "invalid_value", "prompt"),
+        ({"prompt": "support@v1@v2"}, "invalid_value", "prompt"),
+        ({"prompt": "(other)"}, "invalid_value", "prompt"),
         ({"all": False}, "invalid_value", "all"),
         ({"all": 1}, "invalid_value", "all"),
         ({"all": True, "model": "m"}, "conflict", "all"),

@@ -171,6 +171,20 @@ def test_what_is_unknown_is_named(run, components):
     assert json.loads(out)["code"] == "unknown_tenant"
 
 
+@pytest.mark.parametrize("prompt", ["a/b", "support@", "(other)"])
+def test_what_cannot_be_an_application_is_bad_usage(run, components, prompt):
+    code, out, err = run("--prompt", prompt)
+    assert (code, out) == (2, "")
+    assert err.startswith("prefix-gateway reset: --prompt must be ID or ID@VERSION, ")
+    assert not components.resets
+
+
+@pytest.mark.parametrize("prompt", ["support", "support@v1", ""])
+def test_an_application_is_named_by_id_and_version(run, components, prompt):
+    assert run("--prompt", prompt)[0] == 0
+    assert [selection.prompt for selection, _ in components.resets] == [prompt]
+
+
 @pytest.mark.parametrize("words", [(), ("--json",), ("--all", "--model", "m"), ("--nonsense",), ("--model",)])
 def test_bad_usage(run, components, words):
     code, out, err = run(*words)
