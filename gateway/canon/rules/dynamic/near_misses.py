@@ -45,8 +45,8 @@ _SAID = {
     NotTaken.IN_DATA: "it stands in a quotation, code, a table, an example or a document",
     NotTaken.UNKNOWN_HEADING: "it stands under a heading that may announce data",
     NotTaken.AT_POINTER: "it stands at the mark of a value that was moved before",
-    NotTaken.MANY: "there are more than three ids without a label, as in data",
-    NotTaken.RECORD: "the lines around it look like a record or a list",
+    NotTaken.MANY: "there are more than three ids without a label, or more than 50 values of its kind, as in data",
+    NotTaken.RECORD: "the lines around it look like a record or a list, or several elements have the same name",
     NotTaken.LETTER: "the lines around it look like a letter",
     NotTaken.NARRATIVE: "it stands in a diary, a story, an exercise or a text to work on; give it a line of its own,"
     " with a label and a colon",

@@ -143,6 +143,7 @@ _LONG_SENTENCE = 16_384
 _SENTENCE_END = re.compile(r"[.!?。！？](?:(?<=[。！？])|(?=\s))")
 """Begins with a set of characters, so that all others are skipped quickly."""
 _FEW = 3
+_MOST_VALUES = 50
 _ROUNDS = 8
 _BARE = (Need.NEAR, Need.COMPANION)
 
@@ -276,11 +277,12 @@ def placement(
         pointer: Matches a pointer.
         tenant: Its tenant.
     """
+    repeated = _repeated_elements(text, placed)
     zones = QuotedData(text, tenant)
     marks = [found.span() for found in pointer.finditer(text)]
     left: list[PlacedFinding] = []
     for each in placed:
-        reason = _zone(zones, each.finding)
+        reason = NotTaken.RECORD if id(each) in repeated else _zone(zones, each.finding)
         if reason is None and marks and touched(marks, each.finding.about, each.finding.until):
             reason = NotTaken.AT_POINTER
         if reason is None:
@@ -293,9 +295,14 @@ def placement(
         each.line for each in left if kind_name(each.finding) == "time" and narratives.include(each.finding)
     }
     few = sum(each.finding.need is Need.FEW for each in left) <= _FEW
+    # So many are data, and the neighbours of each cost time.
+    bare = sum(each.finding.need in _BARE for each in left)
+    labelled = sum(each.finding.need not in (*_BARE, Need.FEW) for each in left)
     for each in left:
         need = each.finding.need
-        if not few and need is Need.FEW:
+        if (not few and need is Need.FEW) or (
+            need is not Need.FEW and (bare if need in _BARE else labelled) > _MOST_VALUES
+        ):
             yield each, NotTaken.MANY
         elif need in _BARE and stands_in_data(lines, each.line, pointer):
             yield each, NotTaken.RECORD
@@ -309,6 +316,13 @@ def placement(
             yield PlacedFinding(each.finding.doubted(), each.line), None
         else:
             yield each, None
+
+
+def _repeated_elements(text: str, placed: Sequence[PlacedFinding]) -> Set[int]:
+    """The findings in XML elements, by ``id``, if two of the elements have the same name: they are records."""
+    elements = [each for each in placed if text[max(0, each.finding.about - 1) : each.finding.about] == "<"]
+    names = [lowered(text[each.finding.about : each.finding.start]) for each in elements]
+    return set() if len(set(names)) == len(names) else {id(each) for each in elements}
 
 
 def _is_doubtful(zones: QuotedData, lines: Sequence[str], placed: PlacedFinding, pointer: re.Pattern[str]) -> bool:

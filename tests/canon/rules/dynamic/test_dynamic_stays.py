@@ -87,6 +87,35 @@ def test_data_in_a_passage(piece):
     assert moved(f"You are Eva.\n\n{piece}") == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<now>2026-11-21T10:01:00</now>\n<now>2026-11-21T10:02:00</now>",
+        "<session_id>abc123</session_id>\n<session_id>abc124</session_id>",
+        "<now>10:01</now>\n<current_time>10:01</current_time>\n\n<now>10:02</now>\n<current_time>10:02</current_time>",
+    ],
+)
+def test_several_elements_of_the_same_name_are_records(text):
+    assert moved(f"You are Eva.\n\n{text}") == []
+
+
+def test_elements_of_different_names_and_what_stands_beside_records_move():
+    assert len(moved("<now>2026-11-21T10:02:00</now>\n<session_id>abc123</session_id>")) == 2
+    records = "<now>2026-11-21T10:01:00</now>\n<now>2026-11-21T10:02:00</now>"
+    assert moved(f"Current time: 10:02\n\n{records}") == ["Current time: 10:02"]
+
+
+@pytest.mark.parametrize("line", ["Current time: 2026-11-21 10:02", "Date: 2026-11-21", "Request ID: req_8f7a6b5c4d"])
+def test_more_than_fifty_values_are_data(line):
+    assert len(moved(f"{line}\n\n" * 50)) == 50
+    assert moved(f"{line}\n\n" * 51) == []
+
+
+def test_many_ambiguous_dates_do_not_keep_the_current_time():
+    text = "Date: 2026-11-21\nTotal: 4\n" * 60
+    assert moved(f"Current time: 2026-11-21 10:02\n\n{text}") == ["Current time: 2026-11-21 10:02"]
+
+
 NARRATIVES = """
 Heute ist Samstag. Es ist jetzt 10:02 Uhr. Ich sitze am Fenster.
 It is now 10:02 and I hear steps.
