@@ -158,7 +158,14 @@ class PromptRegistry:
                 param="template",
                 code="invalid_type",
             )
-        name, _, number = template.partition("@")
+        name, at, number = template.partition("@")
+        if at and not number:
+            raise BadRequest(
+                f"`template` is {shown(template)}, without a version behind the @. Add one, such as support@v3, or"
+                " leave the @ out for the current version.",
+                param="template",
+                code="invalid_value",
+            )
         prompt = self._prompts.get(name)
         if prompt is None or not _may_use(caller, prompt):
             known = _listed(name for name, each in self._prompts.items() if _may_use(caller, each))
