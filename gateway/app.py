@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Collection, Sequence
 
+import structlog
+
 from gateway import __version__
 from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
@@ -55,7 +57,7 @@ from gateway.observer_adapters import (
     SpaceTotalsObserver,
 )
 from gateway.overload import BusyReplicas, Overload
-from gateway.prompts import PromptRegistry
+from gateway.prompts import PromptRegistry, some_of
 from gateway.proxy import AnswerLimits, Forwarder, RetryBudget
 from gateway.replica_events import ReplicaEvents
 from gateway.retry import Attempts
@@ -82,6 +84,8 @@ from gateway.warmup.declared import Declared
 from gateway.warmup.links import warm_links
 
 _MIB = 1024 * 1024
+
+_log = structlog.get_logger("gateway.app")
 
 
 class Gateway:
@@ -344,15 +348,19 @@ class Gateway:
         """Put the registered prompts in force; a new current version ends the spaces of the one before.
 
         Returns:
-            The new current versions, as ``id@version``.
+            Versions whose prefixes are to be warmed, as ``id@version``.
         """
         now = time.time()
         self._application_limits.replace(application_limits(settings))
-        changed = self._prompts.replace(registered_prompts(settings))
-        for name, (before, after) in changed.items():
+        changes = self._prompts.replace(registered_prompts(settings))
+        for name, (before, after) in changes.current.items():
             self._spaces.reset(SpaceSelection(prompt=f"{name}@{before}"), ResetCause.PROMPT_VERSION, now)
             self._explain.record_marker(MarkerKind.PROMPT_VERSION_CHANGED, f"{name}: {before} to {after}")
-        return [f"{name}@{after}" for name, (_, after) in changed.items()]
+        if changes.edited:
+            edited = some_of(changes.edited)
+            _log.warning("prompt_text_edited", prompts=edited, to_change="give a changed text a new version")
+            self._explain.record_marker(MarkerKind.PROMPT_TEXT_EDITED, f"without a new version: {edited}")
+        return changes.to_warm
 
     def reload_refused(self) -> None:
         """Count a reload whose configuration was refused."""

@@ -57,7 +57,9 @@ def asked_prompt(
         NotFound: there is no such prompt or version.
     """
     body, fields, caller = request
-    named = None if headers is None else prompts.named(headers.id, headers.version, caller)
+    named = None if headers is None or not any(headers) else prompts.named(headers.id, headers.version, caller)
+    if prompts:
+        _check_own(fields, endpoint)
     if "template" not in fields or endpoint is not Endpoint.CHAT or (not prompts and "messages" in fields):
         if named is None:
             return request  # an engine may know a member of this name
@@ -87,6 +89,28 @@ def asked_prompt(
         check_model(used, filled["model"])
     filled["messages"] = [*prompts.messages(used, fields.get("variables")), *_own_messages(fields)]
     return Asked(rewritten(body, fields, filled), filled, used.caller)
+
+
+def _check_own(fields: Mapping[str, Any], endpoint: Endpoint) -> None:
+    """Refuse ``template`` and ``variables`` where they would be ignored.
+
+    Raises:
+        BadRequest: they are.
+    """
+    if "template" in fields and endpoint is not Endpoint.CHAT:
+        raise BadRequest(
+            "`template` is for /v1/chat/completions. Send `prompt` alone here, and name its prompt in the header"
+            " x-prompt-id.",
+            param="template",
+            code="unsupported_parameter",
+        )
+    if "template" not in fields and fields.get("variables") is not None:
+        raise BadRequest(
+            "`variables` needs `template`, the prompt that they are for. Add it, such as support@v3, or leave"
+            " `variables` out.",
+            param="variables",
+            code="missing_required_parameter",
+        )
 
 
 def _own_messages(fields: Mapping[str, Any]) -> list[Any]:

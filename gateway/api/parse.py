@@ -99,7 +99,7 @@ def parse_request(
         NotFound: the model, or the prompt, is unknown.
     """
     fields = yield from _object(body, limits, hold)
-    if prompts is not None and (prompt_headers is not None or ("template" in fields and endpoint is Endpoint.CHAT)):
+    if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
         if fields.get("messages"):
             yield from _check_messages(fields, limits)  # its errors name positions in the client's own messages
         asked = asked_prompt(prompts, prompt_headers, endpoint, Asked(body, fields, caller))

@@ -145,7 +145,10 @@ def prompt_mistakes(
                 if not variable.isidentifier() or variable == "loop":
                     yield (*place, "variables", variable), "expected a name of letters, digits and _, and not loop"
                 elif default is not None and not is_value(default):
-                    yield (*place, "variables", variable), "expected text, a number, true or false, or a list of these"
+                    yield (
+                        (*place, "variables", variable),
+                        "expected text, a finite number, true or false, or a list of these",
+                    )
             for position, message in enumerate(version.messages):
                 here = (*place, "messages", position, "content")
                 try:

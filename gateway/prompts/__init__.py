@@ -4,6 +4,6 @@
 texts in, and ``registry`` finds the version that a request names. Nothing here does I/O: ``config`` reads the prompts.
 """
 
-from gateway.prompts.registry import Prompt, PromptMessage, PromptRegistry, PromptVersion
+from gateway.prompts.registry import Prompt, PromptMessage, PromptRegistry, PromptVersion, some_of
 
-__all__ = ["Prompt", "PromptMessage", "PromptRegistry", "PromptVersion"]
+__all__ = ["Prompt", "PromptMessage", "PromptRegistry", "PromptVersion", "some_of"]

@@ -5,7 +5,7 @@ headers ``x-prompt-id`` and ``x-prompt-version``, and brings messages of its own
 application: they share its prefix spaces, rules and lifetimes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -82,6 +82,20 @@ class UsedPrompt(NamedTuple):
     caller: Caller
 
 
+class PromptChanges(NamedTuple):
+    """What another configuration changes in prompts that there were before.
+
+    Attributes:
+        current: The former and the new current version of each prompt whose current version is another one.
+        edited: Versions (``id@version``) with other texts or other defaults than before, sorted.
+        to_warm: Current versions that are to be warmed and are new, or are filled in to another text than before.
+    """
+
+    current: Mapping[str, tuple[str, str]]
+    edited: Sequence[str]
+    to_warm: Sequence[str]
+
+
 class PromptRegistry:
     """The prompts in force. Synchronous, without I/O.
 
@@ -90,18 +104,17 @@ class PromptRegistry:
     """
 
     def __init__(self, prompts: Mapping[str, Prompt] | None = None) -> None:
+        self._prompts: Mapping[str, Prompt] = {}
+        self._renderer = Renderer({})
         self.replace(prompts or {})
 
     def __bool__(self) -> bool:
         return bool(self._prompts)
 
-    def replace(self, prompts: Mapping[str, Prompt]) -> dict[str, tuple[str, str]]:
-        """Put other prompts in force, for the requests that follow.
-
-        Returns:
-            The former and the new current version of each prompt whose current version is another one now.
-        """
-        before: Mapping[str, Prompt] = getattr(self, "_prompts", {})
+    def replace(self, prompts: Mapping[str, Prompt]) -> PromptChanges:
+        """Put other prompts in force, for the requests that follow."""
+        before = self._prompts
+        warmed_before = self._warmed_texts()
         self._prompts = dict(prompts)
         self._renderer = Renderer(
             {
@@ -111,11 +124,25 @@ class PromptRegistry:
                 if len(version.messages) == 1
             }
         )
-        return {
+        current = {
             name: (before[name].current, prompt.current)
             for name, prompt in prompts.items()
             if name in before and before[name].current != prompt.current
         }
+        edited = [
+            f"{name}@{number}"
+            for name, prompt in prompts.items()
+            if name in before
+            for number, version in prompt.versions.items()
+            if (then := before[name].versions.get(number)) is not None
+            and (list(then.messages), then.variables) != (list(version.messages), version.variables)
+        ]
+        to_warm = [f"{name}@{after}" for name, (_, after) in current.items()]
+        for name, messages in self._warmed_texts().items():
+            # An edited text also changes those that include it.
+            if name not in to_warm and warmed_before.get(name, messages) != messages:
+                to_warm.append(name)
+        return PromptChanges(current, sorted(edited), to_warm)
 
     def named(self, prompt_id: bytes | None, version: bytes | None, caller: Caller) -> UsedPrompt:
         """The application that the headers of a request name.
@@ -158,10 +185,17 @@ class PromptRegistry:
                 param="template",
                 code="invalid_type",
             )
-        name, _, number = template.partition("@")
+        name, at, number = template.partition("@")
+        if at and not number:
+            raise BadRequest(
+                f"`template` is {shown(template)}, without a version behind the @. Add one, such as support@v3, or"
+                " leave the @ out for the current version.",
+                param="template",
+                code="invalid_value",
+            )
         prompt = self._prompts.get(name)
         if prompt is None or not _may_use(caller, prompt):
-            known = _listed(name for name, each in self._prompts.items() if _may_use(caller, each))
+            known = some_of(name for name, each in self._prompts.items() if _may_use(caller, each))
             raise NotFound(
                 f"There is no prompt {shown(name)} (`template`). Known prompts: {known}.",
                 param="template",
@@ -213,6 +247,16 @@ class PromptRegistry:
         """
         return self._filled(application.name, version, {})
 
+    def _warmed_texts(self) -> dict[str, list[dict[str, str]] | None]:
+        """The messages of the versions that are to be warmed, by ``id@version``; None if they cannot be filled in."""
+        found: dict[str, list[dict[str, str]] | None] = {}
+        for application, _, version in self.warmed():
+            try:
+                found[application.name] = self.default_messages(application, version)
+            except BadRequest:
+                found[application.name] = None
+        return found
+
     def _filled(self, name: str, version: PromptVersion, variables: Mapping[str, Any]) -> list[dict[str, str]]:
         values = filled_in(name, version.variables, variables)
         texts = self._renderer.rendered(name, [message.content for message in version.messages], values)
@@ -223,7 +267,7 @@ class PromptRegistry:
         if version is None:
             raise NotFound(
                 f"The prompt {name} has no version {shown(number)} (`{param}`). Its versions:"
-                f" {_listed(prompt.versions)}; current: {prompt.current}.",
+                f" {some_of(prompt.versions)}; current: {prompt.current}.",
                 param=param,
                 code="prompt_version_not_found",
             )
@@ -299,7 +343,8 @@ def _name(value: bytes, header: str) -> str:
     return text
 
 
-def _listed(names: Any) -> str:
+def some_of(names: Iterable[str]) -> str:
+    """Names as a list to read, sorted; the first ones if there are many."""
     known = sorted(names)
     further = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     return ", ".join(known[:_LISTED]) + further or "none"

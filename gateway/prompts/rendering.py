@@ -1,5 +1,6 @@
 """Fills the texts of a registered prompt in with the values of a request. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,8 +116,13 @@ def filled_in(name: str, declared: Mapping[str, Value], given: Mapping[str, Any]
 def is_value(value: Any) -> bool:
     """Whether something can be the value of a variable."""
     if isinstance(value, list):
-        return len(value) <= MAX_ITEMS and all(isinstance(item, (str, int, float, bool)) for item in value)
-    return isinstance(value, (str, int, float, bool))
+        return len(value) <= MAX_ITEMS and all(_is_scalar(item) for item in value)
+    return _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    # nan and inf are no JSON, and no number that a text could mean.
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, (str, int, bool))
 
 
 def _expected(value: Any, default: Value) -> str | None:
@@ -124,7 +130,7 @@ def _expected(value: Any, default: Value) -> str | None:
     if isinstance(value, list) and len(value) > MAX_ITEMS:
         return f"a list of at most {MAX_ITEMS} items"
     if not is_value(value):
-        return "a string, a number, a boolean, or a list of these"
+        return "a string, a finite number, a boolean, or a list of these"
     match default:
         case None:
             return None

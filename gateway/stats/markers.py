@@ -23,6 +23,8 @@ class MarkerKind(StrEnum):
     """An engine serves another model, or is another release, than before."""
     PROMPT_VERSION_CHANGED = "prompt_version_changed"
     """A registered prompt has another current version than before."""
+    PROMPT_TEXT_EDITED = "prompt_text_edited"
+    """Versions of registered prompts have other texts or defaults than before."""
     RESET = "reset"
     """An operator reset prefix spaces."""
 

@@ -142,7 +142,12 @@ def test_what_includes_grow_to_is_bounded(mistakes):
         (
             "  p: {current: v1, versions: {v1: {variables: {x: {}}}}}",
             "p.versions.v1.variables.x",
-            "expected text, a num",
+            "expected text, a finite num",
+        ),
+        (
+            "  p: {current: v1, versions: {v1: {variables: {x: [.inf]}}}}",
+            "p.versions.v1.variables.x",
+            "expected text, a finite num",
         ),
         ("  p: {current: v1, versions: {v1: {canon: {shout: apply}}}}", "p.versions.v1.canon", "expected as a rule"),
         (

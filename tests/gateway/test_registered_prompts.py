@@ -13,6 +13,7 @@ from tenancy import SECRET, cached, sections, tenant
 from gateway.config.settings import Settings
 
 LONG = "You answer questions of {{ product }} customers about parcels and returns. " * 20
+CHAT = "/v1/chat/completions"
 PROMPTS = {
     "support": {
         "current": "v2",
@@ -88,13 +89,13 @@ async def test_the_model_of_a_prompt_need_not_be_named(gateway, engine):
     [
         ({"template": "nope"}, 404, "prompt_not_found", "template", "bound, elsewhere, support, tone"),
         ({"template": "support@v9"}, 404, "prompt_version_not_found", "template", "v1, v2; current: v2"),
-        ({"template": "support@"}, 400, "missing_variable", "variables.product", "'product'"),
+        ({"template": "support@"}, 400, "invalid_value", "template", "leave the @ out for the current version"),
         ({"template": 3}, 400, "invalid_type", "template", "support@v3"),
         ({"template": "elsewhere"}, 400, "prompt_without_messages", "template", "x-prompt-id"),
         ({"template": "support"}, 400, "missing_variable", "variables.product", "has no default"),
         ({"template": "support", "variables": []}, 400, "invalid_type", "variables", "object"),
         ({"variables": {"product": "x", "naem": "y"}}, 400, "unknown_variable", "variables", "product, name, items"),
-        ({"variables": {"product": {}}}, 400, "invalid_type", "variables.product", "a string, a number"),
+        ({"variables": {"product": {}}}, 400, "invalid_type", "variables.product", "a string, a finite number"),
         ({"variables": {"product": "x", "name": 3}}, 400, "invalid_type", "variables.name", "a string, as its default"),
         ({"variables": {"product": "x", "items": "ab"}}, 400, "invalid_type", "variables.items", "a list, as"),
         ({"variables": {"product": "x", "items": [1] * 1001}}, 400, "invalid_type", "variables.items", "1000 items"),
@@ -174,12 +175,47 @@ async def test_headers_that_name_no_application(gateway, headers, fields, status
     problem(await send(gateway, headers, **body), status, code, param)
 
 
+@pytest.mark.parametrize("number", ["NaN", "1e400", "[-Infinity]"])
+async def test_a_number_in_a_prompt_is_finite(gateway, number):
+    body = json.dumps({"model": "demo", "template": "bound", "variables": {"x": "?"}}).replace('"?"', number)
+    answer = await gateway.http.post(CHAT, content=body, headers={"content-type": "application/json"})
+    assert "a finite number" in problem(answer, 400, "invalid_type", "variables.x")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "code", "param", "said"),
+    [
+        (COMPLETIONS, {"prompt": "Hi", "template": "support"}, "unsupported_parameter", "template", "x-prompt-id"),
+        (COMPLETIONS, {"prompt": "Hi", "variables": {}}, "missing_required_parameter", "variables", "support@v3"),
+        (CHAT, {"messages": [{"role": "user", "content": "Hi"}], "variables": {"a": 1}}, "missing_required_parameter",
+         "variables", "needs `template`"),
+    ],
+)  # fmt: skip
+async def test_what_would_be_ignored_is_refused_where_prompts_are_registered(
+    gateway, engine, start_gateway, path, fields, code, param, said
+):
+    body = {"model": "demo", "max_tokens": 1} | fields
+    for headers in ({}, {"x-prompt-id": "support"}):
+        assert said in problem(await gateway.http.post(path, json=body, headers=headers), 400, code, param)
+    assert received(engine) == []
+    without = await start_gateway(engine)
+    assert (await without.http.post(path, json=body)).status_code == 200
+    assert received(engine) == [body]
+
+
+async def test_an_empty_header_names_no_application(gateway, engine):
+    body = {"model": "demo", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+    for headers in ({"x-prompt-id": ""}, {"x-prompt-id": "", "x-prompt-version": ""}):
+        assert (await send(gateway, headers, **body)).status_code == 200
+    assert received(engine) == [body, body]
+
+
 async def test_completions_have_applications_too(gateway, engine):
-    body = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 1, "template": "support"}
+    body = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 1}
     for headers in ({}, {"x-prompt-id": "support"}):
         assert (await gateway.http.post(COMPLETIONS, json=body, headers=headers)).status_code == 200
     plain, of_application = received(engine)
-    assert plain == body  # only chats have templates
+    assert plain == body
     assert of_application.pop("cache_salt")
     assert of_application == body
 

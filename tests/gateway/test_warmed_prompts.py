@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog
 from running_gateway import eventually, settings_for
 from tenancy import ask_as, cached, sections, tenant
 
@@ -41,6 +42,33 @@ async def test_the_first_request_of_a_client_is_warm_and_so_is_that_of_a_new_ver
     assert await reused(gateway, "support@v1") == 0
     declared = (await gateway.admin.get("/admin/api/warm")).json()["declared"]
     assert [(each["application"], each["tenant"]) for each in declared] == [("support@v2", "a"), ("support@v2", "b")]
+
+
+async def test_a_text_that_is_edited_in_place_is_reported_and_warmed(engine, start_gateway):
+    def with_tone(tone):
+        included = prompts()
+        including = {"messages": ({"role": "system", "content": TEXT + "{% include 'tone@v1' %}"},)}
+        included["support"]["versions"]["v1"] |= including
+        return included | {
+            "tone": {"current": "v1", "versions": {"v1": {"messages": ({"role": "system", "content": tone},)}}}
+        }
+
+    gateway = await start_gateway(engine, prompts=with_tone("Be kind. " * 20), explain={"enabled": True})
+    await warmed(gateway, 1)
+    changed = settings_for([engine], prompts=with_tone("Be brief. " * 20), explain={"enabled": True})
+    with structlog.testing.capture_logs() as logged:
+        await gateway.gateway.reload(changed)
+    assert [each["prompts"] for each in logged if each["event"] == "prompt_text_edited"] == ["tone@v1"]
+    await warmed(gateway, 2)
+
+    async def marked():
+        markers = (await gateway.admin.get("/admin/api/reasons")).json()["markers"]
+        return "without a new version: tone@v1" in [each["text"] for each in markers]
+
+    await eventually(marked)
+    with structlog.testing.capture_logs() as logged:
+        await gateway.gateway.reload(changed)
+    assert "prompt_text_edited" not in [each["event"] for each in logged]
 
 
 async def test_without_isolation_one_prefix_is_for_all(engine, start_gateway):

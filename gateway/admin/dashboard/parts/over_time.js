@@ -84,6 +84,7 @@ const KINDS = {
   template_changed: "Template changed",
   model_changed: "Model changed",
   prompt_version_changed: "New version of a prompt",
+  prompt_text_edited: "Text of a prompt edited",
   reset: "Prefix spaces reset",
 };
 const SHOWN_CHANGES = 8;
