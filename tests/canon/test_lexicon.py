@@ -41,7 +41,7 @@ LEAST = {
     },
     "labels": {
         "now": 307, "now_unspaced": 71, "now_of_a_place": 31, "now_fields": 26,
-        "bare": 96, "adverbs": 61, "beginnings": 46, "verbs": 42, "verbs_unspaced": 8,
+        "bare": 96, "adverbs": 61, "adverbs_without_verb": 6, "beginnings": 46, "verbs": 42, "verbs_unspaced": 8,
         "connectors": 43, "weekdays": 36, "articles": 15, "joining": 23, "joining_values": 24, "request_words": 13,
         "conversation_words": 8, "request_ids": 43, "conversation_ids": 83, "id_words": 12, "id_marks": 11,
         "unknown_id_labels": 20,
@@ -303,6 +303,13 @@ def test_a_current_time_behind_every_beginning_is_moved():
         # A date behind the Czech "je" is one behind the French "je", Thursday.
         found = [moved(f"You are Eva. {beginning} {value}. Be kind.") for value in ("2026-11-21 10:02", "10:02")]
         assert [len(each) for each in found] in ([1, 1], [0, 1]), beginning
+
+
+def test_words_for_now_that_need_no_verb_in_front_of_a_time_of_day():
+    for word in entries("labels", "adverbs_without_verb"):
+        assert moved(f"You are Eva.\n{word} 10:02.\nBe kind.") == [f"{word} 10:02."], word
+        assert moved(f"You are Eva.\n{word} 10:02 x x.\nBe kind.") == [], word
+    assert moved("You are Eva.\nNow 10:02.\nBe kind.") == []
 
 
 def test_labels_of_a_place_need_a_date_near_now():

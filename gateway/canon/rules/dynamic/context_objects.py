@@ -1,7 +1,8 @@
 """Finds JSON objects in a text that hold the current context, and the varying values in them.
 
-Such an object stands alone on its line or lines, at most behind a label such as ``Context:``. All its names are those
-of a context (``now``, ``timezone``, ``request_id``), and all its values are texts, numbers or words such as ``true``.
+Such an object stands alone on its line or lines, at most behind a label such as ``Context:`` or as the only member of
+an object with such a name. All its names are those of a context (``now``, ``timezone``, ``request_id``), and all its
+values are texts, numbers or words such as ``true``.
 Other JSON is data: records, examples, answers of an API.
 """
 
@@ -16,7 +17,7 @@ from gateway.canon.recognizer.kinds import MOMENT
 from gateway.canon.recognizer.moments import moment
 from gateway.canon.rules.dynamic.finding import whole_value
 from gateway.canon.rules.dynamic.id_finder import name_of_id
-from gateway.canon.rules.dynamic.label_before import BARE_LABELS, NOW_LABELS, SURE_FIELDS
+from gateway.canon.rules.dynamic.label_before import BARE_LABELS, NOW_LABELS, SURE_FIELDS, field_name
 from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue, lowered
 from gateway.canon.rules.dynamic.quoted_data import (
     CONTEXT_LABELS,
@@ -28,14 +29,13 @@ from gateway.canon.rules.dynamic.quoted_data import (
 _MEMBER = r'\s*+"[^"\\\n]{1,60}+"\s*+:\s*+(?:"(?:[^"\\\n]|\\.){0,300}+"|-?\d[\d.eE+\-]{0,30}+|true|false|null)\s*+'
 _OBJECT = re.compile(
     r"^[ \t]*+(?:(?P<label>[^\W\d_][\w \-]{0,40})[:=]\s?)?"
-    rf"(?P<object>\{{{_MEMBER}(?:,{_MEMBER}){{0,30}}+\}})[ \t]*+$",
+    rf"(?P<whole>(?:\{{\s*+\"(?P<around>[^\"\\\n]{{1,40}}+)\"\s*+:\s*+(?=\{{))?+"
+    rf"(?P<object>\{{{_MEMBER}(?:,{_MEMBER}){{0,30}}+\}})(?(around)\s*+\}}))[ \t]*+$",
     re.MULTILINE,
 )
 _VALUE = re.compile(
     r'"(?P<name>[^"\\\n]{1,60}+)"\s*+:\s*+(?:"(?P<text>(?:[^"\\\n]|\\.){0,300}+)"|(?P<plain>[^\s,}"]+))'
 )
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_GAPS = re.compile(r"[\s_\-./]+")
 _ASKS = re.compile(
     rf"(?<!\w)(?:{alternatives(entries('sentences', 'asks_for') + entries('sentences', 'hypothetical_ids'))})(?!\w)"
     rf"|{alternatives(entries('sentences', 'hypothetical_ids_unspaced'))}"
@@ -72,12 +72,13 @@ def context_objects(text: str) -> list[ContextObject]:
     found: list[ContextObject] = []
     names: Counter[str] = Counter()
     for match in _OBJECT.finditer(text):
-        members = [(_name(each["name"]), each) for each in _VALUE.finditer(text, *match.span("object"))]
+        members = [(field_name(each["name"]), each) for each in _VALUE.finditer(text, *match.span("object"))]
         names.update({name for name, _ in members if _varies(name)})
-        if _is_context(match["label"], [name for name, _ in members]) and not _is_asked_for(text, match.start()):
+        labels = [match["label"], match["around"] and field_name(match["around"])]
+        if _is_context(labels, [name for name, _ in members]) and not _is_asked_for(text, match.start()):
             values = [value for name, each in members if (value := _value(name, each)) is not None]
             if values:
-                found.append(ContextObject(*match.span("object"), values))
+                found.append(ContextObject(*match.span("whole"), values))
     return [] if any(count > 1 for count in names.values()) else found
 
 
@@ -91,18 +92,14 @@ def masked(text: str, objects: Sequence[ContextObject]) -> str:
     return "".join(out) + text[at:]
 
 
-def _name(name: str) -> str:
-    """The name of a field in words: ``currentTime`` and ``current_time`` are "current time"."""
-    return _GAPS.sub(" ", lowered(_CAMEL.sub(" ", name))).strip()
-
-
 def _varies(name: str) -> bool:
     return name in NOW_LABELS or name in SURE_FIELDS or name_of_id(name) is not None
 
 
-def _is_context(label: str | None, names: Sequence[str]) -> bool:
-    if label is not None and (lowered(label).strip() in _SPEAKERS or speaks_of_data(label) or not speaks_of_now(label)):
-        return False
+def _is_context(labels: Sequence[str | None], names: Sequence[str]) -> bool:
+    for each in labels:
+        if each is not None and (lowered(each).strip() in _SPEAKERS or speaks_of_data(each) or not speaks_of_now(each)):
+            return False
     return any(map(_varies, names)) and all(_varies(name) or _is_of_context(name) for name in names)
 
 

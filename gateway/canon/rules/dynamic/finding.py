@@ -5,8 +5,10 @@ A line is searched independently of the others, so that its findings can be cach
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
+from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.recognizer.calendar_words import WEEKDAY, marked
 from gateway.canon.recognizer.kinds import MOMENT
@@ -21,6 +23,7 @@ from gateway.canon.rules.dynamic.label_before import (
     WITHOUT_BLANKS,
     WORDS,
     Label,
+    field_name,
     label_before,
     opens_sentence,
 )
@@ -49,6 +52,9 @@ _ALONE_DIGITS = re.compile(r"(?:\d\D*){4}")
 _HEAD = re.compile(r"[\s>#*•\-–]*(?P<label>[^:：=\n]{2,50}?)[\s*_]*[:：=][\s*_]*(?P<value>\S.{0,79}?)[\s*_]*$")
 _TIME_LIKE = re.compile(r"(?:19|20|25|1[34])\d\d|\d{1,2}[:.hH時时]\d{2}|\d+\D+\d+\D+\d+")
 _DIGIT, _DIGITS = re.compile(r"\d"), "0123456789"
+_ELEMENT = re.compile(
+    r"<(?P<name>[A-Za-z][\w.\-]{0,60})(?:\s[^<>\n]{0,100})?(?<!/)>\s*(?P<value>[^<>\s](?:[^<>\n]{0,78}[^<>\s])?)\s*</(?P=name)>"
+)
 _COLON = re.compile("[:=：]")
 _OF = "".join(entries("sentences", "particles"))
 """Particles behind a date that make it an attribute of something else."""
@@ -61,7 +67,7 @@ _INDENT = 4
 _LONGEST_ALONE, _WORDS_ALONE = 60, 6
 _REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
 _NOTES = frozenset(entries("sentences", "notes"))
-_AS_OF = re.compile(rf"(?<![^\W_])(?:{alternatives(entries('sentences', 'as_of'))})\s")
+_AS_OF = re.compile(rf"(?<![^\W_])(?:{alternatives(entries('sentences', 'as_of'))}),?\s")
 _AS_OF_WORDS = frozenset(word for each in entries("sentences", "as_of") for word in WORDS.findall(each))
 ADDRESSED = re.compile(rf"[,:]?\s*(?:{alternatives(entries('sentences', 'addressed'))})(?!\w)")
 """Words that speak to the assistant, behind a time that has no label."""
@@ -106,6 +112,8 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
         found += times_in(chunk, low, is_first=is_first)
         if not found and digits and is_line:
             found += _unreadable_time(chunk, low)
+    if digits and "</" in low:
+        found += elements_in(chunk, low, found)
     if digits and not words.isdisjoint(_AS_OF_WORDS):
         found += _as_of(chunk, low)
     if digits and is_line and not found and len(words) <= _WORDS_ALONE:
@@ -228,13 +236,48 @@ def _judged(
             is_all = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
             return finding if is_all else NotTaken.IN_SENTENCE
         # A time of day or a weekday: there is no date to compare with now.
-        if not (follows or opens_sentence(low, label.start)) or not (joined or not label.is_loose):
+        if not (follows or opens_sentence(low, label.start)):
             return NotTaken.IN_SENTENCE
+        if label.is_loose and not joined:
+            # Such as "Сейчас 10:02."
+            is_all = label.is_next and opens_sentence(low, label.start) and _ends_sentence(low, until, clause=False)
+            if label.needs_verb or not is_all:
+                return NotTaken.IN_SENTENCE
         return finding if _DIGIT.search(chunk, start, end) or _ends_sentence(low, until) else NotTaken.IN_SENTENCE
     begins = is_first and not low[: label.start].strip(" \t>#*•-–_")
     if not (label.has_colon and (begins or follows)):
         return NotTaken.WEAK_LABEL
     return finding.needing(Need.NEAR if read is not None else Need.COMPANION)
+
+
+def elements_in(chunk: str, low: str, found: Sequence[VaryingValue]) -> list[VaryingValue]:
+    """Times in XML elements with a name that says "current" once it is written in words, and maybe with attributes.
+
+    Args:
+        chunk: The text.
+        low: The same in lower case.
+        found: What was found before; other values are not repeated.
+    """
+    taken = sorted((each.start, each.end) for each in found)
+    out: list[VaryingValue] = []
+    for match in _ELEMENT.finditer(chunk):
+        name = field_name(match["name"])
+        start, end = match.span("value")
+        front, behind = low[: match.start()].strip(" \t*•-"), low[match.end() :].strip()
+        if (name not in SURE_FIELDS and name not in NOW_LABELS) or touched(taken, start, end):
+            continue
+        if (front and front[-1] != ">") or (behind and behind[0] != "<"):
+            continue
+        value = match["value"]
+        marks = marked(value)
+        moment_at = MOMENT.match(marks)
+        if moment_at is None or whole_value(value, marks, moment_at.end())[1] < len(value):
+            continue
+        # An attribute may say whose time it is.
+        is_sure = name in SURE_FIELDS and chunk[match.end("name")] == ">"
+        about = match.start("name")
+        out.append(VaryingValue(start, end, about, end, "time", False, moment(value), Need.NEAR, is_sure=is_sure))
+    return out
 
 
 def is_element(low: str, name: int, value: int, end: int) -> bool:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gateway.canon.lexicon import alternatives, entries
+from gateway.canon.rules.dynamic.movable_pieces import lowered
 
 
 def _set(section: str) -> frozenset[str]:
@@ -13,6 +14,9 @@ def _set(section: str) -> frozenset[str]:
 _NOW_UNSPACED = _set("now_unspaced")
 ADVERBS = _set("adverbs")
 """Labels of current values that need a verb or a colon."""
+
+ADVERBS_WITHOUT_VERB = _set("adverbs_without_verb")
+"""Those of them that need none in front of a time of day."""
 
 BEGINNINGS = _set("beginnings")
 """Labels of current values that include their verb."""
@@ -85,6 +89,7 @@ class Label:
         has_colon: Whether a colon or an equals sign is between it and the value.
         has_verb: Whether a verb is between them or part of it.
         is_next: Whether nothing is between them.
+        needs_verb: Whether it needs a verb or a colon in front of a time of day.
     """
 
     start: int
@@ -95,6 +100,16 @@ class Label:
     has_colon: bool
     has_verb: bool
     is_next: bool
+    needs_verb: bool
+
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_GAPS = re.compile(r"[\s_\-./]+")
+
+
+def field_name(name: str) -> str:
+    """The name of a field in words: ``currentTime`` and ``current_time`` are "current time"."""
+    return _GAPS.sub(" ", lowered(_CAMEL.sub(" ", name))).strip()
 
 
 def label_before(low: str, at: int) -> Label | None:
@@ -125,7 +140,8 @@ def label_before(low: str, at: int) -> Label | None:
             verb = verb or label in BEGINNINGS
             loose = label in ADVERBS or label in BEGINNINGS
             is_now, is_sure = label in NOW_LABELS, label in SURE_LABELS
-            return Label(start, value, is_now, is_sure, loose, colon, verb, not between.strip())
+            needs_verb = loose and label not in ADVERBS_WITHOUT_VERB
+            return Label(start, value, is_now, is_sure, loose, colon, verb, not between.strip(), needs_verb)
         if tail.endswith((")", "]", "）")) and not bracket:
             opened = max(tail.rfind(each, max(0, len(tail) - 40)) for each in "([（")
             if opened < 0:

@@ -11,7 +11,7 @@ from gateway.canon.code_spans import touched
 from gateway.canon.recognizer import id_kinds
 from gateway.canon.recognizer.moments import moment
 from gateway.canon.rules.dynamic.dynamic_suffix import BlockForm
-from gateway.canon.rules.dynamic.finding import times_in
+from gateway.canon.rules.dynamic.finding import elements_in, times_in
 from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import WORDS
 from gateway.canon.rules.dynamic.movable_pieces import VaryingValue, lowered
@@ -121,6 +121,7 @@ def _in_line(line: str) -> tuple[list[VaryingValue], list[Refused]]:
     refused: list[Refused] = []
     found = ids_in(line, low, frozenset(WORDS.findall(low)), is_line=True, refused=refused)
     found += times_in(line, low, is_first=True, refused=refused)
+    found += elements_in(line, low, found)
     taken = sorted((each.start, each.end) for each in found)
     refused = [each for each in refused if not touched(taken, each.start, each.end) and _counts(line, each)]
     known = sorted([*taken, *((each.start, each.end) for each in refused)])

@@ -13,7 +13,7 @@ from gateway.canon.recognizer.moments import moment
 from gateway.canon.rules.dynamic.finding import is_addressed, whole_value
 from gateway.canon.rules.dynamic.movable_pieces import VaryingValue, lowered
 
-_OPENING = re.compile(r"[\[【]([^\[\]【】\n]{10,60})[\]】]")
+_OPENING = re.compile(r"[\[【(（]([^\[\]【】()（）\n]{10,60})[\]】)）]")
 _ANOTHER = re.compile(r"\n[ \t]*(?:[\[【(]\s*)?\d")
 _STARTS = 40
 

@@ -144,6 +144,7 @@ _SENTENCE_END = re.compile(r"[.!?。！？](?:(?<=[。！？])|(?=\s))")
 """Begins with a set of characters, so that all others are skipped quickly."""
 _FEW = 3
 _MOST_VALUES = 50
+_TAG_NAME = re.compile(r"[\s>]")
 _ROUNDS = 8
 _BARE = (Need.NEAR, Need.COMPANION)
 
@@ -321,7 +322,7 @@ def placement(
 def _repeated_elements(text: str, placed: Sequence[PlacedFinding]) -> Set[int]:
     """The findings in XML elements, by ``id``, if two of the elements have the same name: they are records."""
     elements = [each for each in placed if text[max(0, each.finding.about - 1) : each.finding.about] == "<"]
-    names = [lowered(text[each.finding.about : each.finding.start]) for each in elements]
+    names = [_TAG_NAME.split(text[each.finding.about : each.finding.start].lower(), 1)[0] for each in elements]
     return set() if len(set(names)) == len(names) else {id(each) for each in elements}
 
 

@@ -33,6 +33,9 @@ Dzisiaj jest sobota, 21 listopada 2026.
 Dnes je sobota 21. listopadu 2026.
 Сегодня суббота, 21 ноября 2026 года.
 Текущее время: 21.11.2026 10:02 (МСК)
+Сейчас 10:02.
+Ағымдағы уақыт: 2026-11-21 10:02
+Қазір 10:02.
 Сьогодні субота, 21 листопада 2026 року.
 Bugün 21 Kasım 2026 Cumartesi.
 Şu anki tarih ve saat: 21.11.2026 10:02
@@ -100,6 +103,13 @@ def test_the_text_and_the_block_as_they_go_on():
         ("<env>Today's date: 2026-11-21</env>", "2026-11-21"),
         ("<current_time>2026-11-21T10:02:00Z</current_time>", "2026-11-21T10:02:00Z"),
         ("<session_id>8f7a6b5c4d</session_id>", "8f7a6b5c4d"),
+        ("<current-date>2026-11-21</current-date>", "2026-11-21"),
+        ("<currentTime>10:02</currentTime>", "10:02"),
+        ("<CurrentDate>21 November 2026</CurrentDate>", "21 November 2026"),
+        ('<now tz="UTC">2026-11-21T10:02:00</now>', "2026-11-21T10:02:00"),
+        ('{"context": {"now": "2026-11-21T10:02:00"}}', "2026-11-21T10:02:00"),
+        ("(2026-11-21 10:02) You are Eva.", "(2026-11-21 10:02)"),
+        ("As of now, 2026-11-21 10:02 UTC, you are on duty.", "2026-11-21 10:02 UTC"),
         ("You talk to 3f2504e0-4f89-11d3-9a0c-0305e82c3301 now.", "3f2504e0-4f89-11d3-9a0c-0305e82c3301"),
     ],
 )

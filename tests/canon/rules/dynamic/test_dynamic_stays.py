@@ -27,6 +27,13 @@ Schreibe „Heute ist der 21.11.2026“ in den Kopf.
 Écris « Nous sommes le 21 novembre 2026 » en haut.
 返事は「今日は2026年11月21日です」とする。
 今日は11月21日の会議について話します。
+<visit-date>2026-11-21</visit-date>
+<current-date>2026-11-21 or later</current-date>
+Say <current-date>2026-11-21</current-date> then.
+{"meeting": {"now": "2026-11-21T10:02:00"}}
+{"user": {"now": "2026-11-21T10:02:00"}}
+{"context": {"now": "2026-11-21T10:02:00"}, "total": 4}
+(2026-11-21 10:02) Anna came in.
 Answer with `Current time: 2026-11-21 10:02`.
 > Current time: 2026-11-21 10:02
 | Current time: 2026-11-21 10:02 |
@@ -91,6 +98,7 @@ def test_data_in_a_passage(piece):
     "text",
     [
         "<now>2026-11-21T10:01:00</now>\n<now>2026-11-21T10:02:00</now>",
+        '<now n="1">2026-11-21T10:01:00</now>\n<now n="2">2026-11-21T10:02:00</now>',
         "<session_id>abc123</session_id>\n<session_id>abc124</session_id>",
         "<now>10:01</now>\n<current_time>10:01</current_time>\n\n<now>10:02</now>\n<current_time>10:02</current_time>",
     ],

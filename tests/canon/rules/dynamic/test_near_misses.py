@@ -75,6 +75,7 @@ def test_kinds_that_are_off():
         "Answer in 3 sentences, and cite section 4.2.",
         "Current time: 2026-11-23 10:00\nBe kind.",
         "Use version 1.2.3 of the tool.",
+        "<current-date>2026-11-23</current-date>",
     ],
 )
 def test_what_is_taken_or_does_not_look_like_it_is_no_near_miss(text):
