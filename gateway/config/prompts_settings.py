@@ -1,15 +1,16 @@
 """Settings of registered prompts: texts with variables, by id and version; and the checks across them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gateway.config.tenant_checks import Mistake
 from gateway.core.canonical import RuleModes, read_modes
+from gateway.core.errors import BadRequest
 from gateway.core.tenant import is_name
 from gateway.prompts.includes import MAX_INCLUDE_DEPTH, include_circles, wholes
-from gateway.prompts.rendering import MAX_RENDERED_CHARS, is_value
+from gateway.prompts.rendering import MAX_RENDERED_CHARS, Renderer, is_value
 from gateway.prompts.template_language import TemplateFacts, TemplateMistake, template_facts
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -21,8 +22,8 @@ class PromptMessageSettings(BaseModel):
 
     model_config = _STRICT
 
-    role: str = Field(min_length=1, max_length=64)
-    """Its role: `system`, `user`, `assistant` or what else the model knows."""
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    """Its role."""
 
     content: str
     """Its text, a Jinja template: `{{ name }}` prints a variable, `{% if name %}…{% endif %}` and
@@ -41,8 +42,9 @@ class PromptVersionSettings(BaseModel):
     own, and name the prompt in the headers `x-prompt-id` and `x-prompt-version`."""
 
     variables: dict[str, Any] = {}
-    """Its variables with their defaults: text, a number, true or false, or a list of these. A value that a client sends
-    must be of the default's type. Null: there is no default, so every request must give it."""
+    """Its variables with their defaults: text, a number, true or false, or a list of these; each is used by a text.
+    A value that a client sends must be of the default's type. Null: there is no default, so every request must give
+    it."""
 
     model: str | None = None
     """Id of the only model it is for; a request may leave `model` out then. Null: any model."""
@@ -129,6 +131,7 @@ def prompt_mistakes(
     """
     facts: dict[str, TemplateFacts] = {}
     included: list[_Include] = []
+    used: dict[tuple[str, str], set[str]] = {}
     for name, prompt in prompts.items():
         yield from _name_mistakes((name,), name)
         if prompt.current not in prompt.versions:
@@ -141,10 +144,13 @@ def prompt_mistakes(
             yield from _name_mistakes(place, number)
             if version.model is not None and version.model not in models:
                 yield (*place, "model"), f"there is no model {version.model!r} ({_known(models)})"
+            valid, mentioned = True, set[str]()
             for variable, default in version.variables.items():
-                if not variable.isidentifier() or variable == "loop":
-                    yield (*place, "variables", variable), "expected a name of letters, digits and _, and not loop"
+                if not variable.isidentifier() or variable in ("loop", "self"):
+                    valid = False
+                    yield (*place, "variables", variable), "expected a name of letters, digits and _, not loop or self"
                 elif default is not None and not is_value(default):
+                    valid = False
                     yield (
                         (*place, "variables", variable),
                         "expected text, a finite number, true or false, or a list of these",
@@ -155,13 +161,67 @@ def prompt_mistakes(
                     found = template_facts(message.content)
                 except TemplateMistake as mistake:
                     yield here, str(mistake)
+                    valid = False
                     continue
                 if len(version.messages) == 1:
                     facts[f"{name}@{number}"] = found
                 included += [_Include(here, f"{name}@{number}", other) for other in found.includes]
+                mentioned |= found.variables
                 for variable in sorted(found.variables - version.variables.keys()):
+                    valid = False
                     yield here, f"the variable {variable!r} is not declared (add it to variables: {variable}: DEFAULT)"
-    yield from _include_mistakes(prompts, included, facts)
+            used.update({(name, number): mentioned} if valid else {})
+    in_includes = list(_include_mistakes(prompts, included, facts))
+    yield from in_includes
+    if not in_includes:
+        yield from _unused(prompts, used, included, facts)
+        yield from _not_filled_in(prompts, used)
+
+
+def _unused(
+    prompts: Mapping[str, PromptSettings],
+    used: Mapping[tuple[str, str], set[str]],
+    included: Sequence[_Include],
+    facts: Mapping[str, TemplateFacts],
+) -> Iterator[Mistake]:
+    """Variables that no text of their version uses, itself or by what it includes.
+
+    Args:
+        prompts: The prompts.
+        used: The variables in the texts of each version whose texts are valid, by id and version.
+        included: Every include.
+        facts: What the texts refer to that may be included; without circles.
+    """
+    whole = wholes(facts, dict.fromkeys(facts, 0))
+    for each in included:
+        name, _, number = each.by.partition("@")
+        if (name, number) in used:
+            used[name, number].update(whole[each.other].variables)
+    for (name, number), variables in used.items():
+        for variable in prompts[name].versions[number].variables:
+            if variable not in variables:
+                place = (name, "versions", number, "variables", variable)
+                yield place, "declared, but no text uses it (use it in a message, or take it out)"
+
+
+def _not_filled_in(prompts: Mapping[str, PromptSettings], valid: Collection[tuple[str, str]]) -> Iterator[Mistake]:
+    """Versions whose variables all have defaults, and whose texts cannot be filled in with these."""
+    renderer = Renderer(
+        {
+            f"{name}@{number}": version.messages[0].content
+            for name, prompt in prompts.items()
+            for number, version in prompt.versions.items()
+            if len(version.messages) == 1
+        }
+    )
+    for name, number in valid:
+        version = prompts[name].versions[number]
+        if None in version.variables.values():
+            continue
+        try:
+            renderer.rendered(name, [message.content for message in version.messages], version.variables)
+        except BadRequest as error:
+            yield (name, "versions", number, "variables"), f"with these defaults: {error.message}"
 
 
 def warm_mistakes(

@@ -70,7 +70,7 @@ def environment(source_of: Callable[[str], str | None] = lambda _: None) -> jinj
     made = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=True,  # a text without tags stays as it is
+        keep_trailing_newline=True,  # a text without tags stays as it is; Jinja makes every line end a \n
         undefined=jinja2.StrictUndefined,
         loader=jinja2.FunctionLoader(source_of),
         auto_reload=False,
@@ -230,6 +230,10 @@ def _problem(node: jinja2.nodes.Node, *, in_loop: bool) -> str:
             return f"the arguments of {node.name!r} must be constants"
         case jinja2.nodes.Getattr() if not _is_of_loop(node):
             return f"variables are texts, numbers, booleans and lists, so there is no .{node.attr} (name it a variable)"
+        case jinja2.nodes.Name(name="self" | "super" as name):
+            return f"{name} is no variable of prompts (name it otherwise)"
+        case jinja2.nodes.Name(name="loop") if in_loop:
+            return f"loop has no value of its own (write loop.index; there is {', '.join(_LOOP_ATTRIBUTES)})"
         case jinja2.nodes.Getitem(arg=arg) if not isinstance(arg, jinja2.nodes.Const):
             return "the index of a list must be a constant"
         case _ if not isinstance(node, _ALLOWED):

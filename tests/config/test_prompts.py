@@ -75,6 +75,11 @@ def test_a_prompt_with_everything(load):
         ("{% for x in [1] if x in how %}{% endfor %}", "line 1 of the text: inside a loop a comparison may use the"),
         ("{% for x in [1] %}{{ x if x < 2 in how }}{% endfor %}", "line 1 of the text: inside a loop a comparison may"),
         ("{% for x in [1] %}{% if how == how %}{% endif %}{% endfor %}", "line 1 of the text: inside a loop a compar"),
+        ("{{ self }}", "line 1 of the text: self is no variable of prompts"),
+        (
+            "{% for x in [1] %}{{ loop }}{% endfor %}",
+            "line 1 of the text: loop has no value of its own (write loop.index",
+        ),
         ("{% include how %}", "line 1 of the text: include takes the id and version of a prompt as text"),
         ("{% include 'tone' %}", "include names 'tone' without a version (write tone@VERSION, so that the text stays"),
         ("{% include 'tune@v1' %}", "there is no prompt 'tune' to include (there is p, tone)"),
@@ -86,6 +91,30 @@ def test_a_prompt_with_everything(load):
 def test_a_mistake_in_a_text_is_named_with_its_line_and_place(mistakes, content, said):
     (problem,) = mistakes(prompt(content, "{how: kind}", TONE))
     assert problem.startswith(f"gateway.yaml:7: prompts.p.versions.v1.messages[0].content: {said}")
+
+
+def test_a_variable_that_no_text_uses(mistakes):
+    (problem,) = mistakes(prompt("{% include 'tone@v1' %}", "{how: kind, haw: 1}", TONE))
+    assert "prompts.p.versions.v1.variables.haw: declared, but no text uses it (use it in a message" in problem
+
+
+@pytest.mark.parametrize(
+    ("content", "default", "said"),
+    [
+        ("{{ y[5] }}", "[a]", "the prompt p cannot be filled in"),
+        ("{{ y + 'x' }}", "1", "the prompt p cannot be filled in"),
+        ("{% for x in y %}{% endfor %}", "text", "a loop needs a list, and got a text"),
+    ],
+)
+def test_defaults_that_a_text_cannot_be_filled_in_with(mistakes, load, content, default, said):
+    (problem,) = mistakes(prompt(content, f"{{y: {default}}}"))
+    assert "prompts.p.versions.v1.variables: with these defaults: " in problem
+    assert said.lower() in problem.lower()
+    load(prompt(content, "{y: null}"))
+
+
+def test_a_list_without_duplicates_has_a_length(load):
+    load(prompt("{{ y|unique|length }}", "{y: [a, a]}"))
 
 
 def test_what_a_loop_may_repeat(load):
@@ -156,6 +185,11 @@ def test_what_includes_grow_to_is_bounded(mistakes):
             "expected more",
         ),
         ("  p: {current: v1, versions: {v1: {}}, concurrent: 0}", "p.concurrent", "expected at least 1, got 0"),
+        (
+            "  p: {current: v1, versions: {v1: {messages: [{role: robot, content: Hi}]}}}",
+            "p.versions.v1.messages[0].role",
+            "expected system, developer, user, assistant or tool, got 'robot'",
+        ),
         ("  p: 3", "p", "expected a mapping (`key: value`), got 3"),
     ],
 )
