@@ -119,7 +119,8 @@ def text_cause(
     same = sameness(before, after, at)
     data = json_sameness(before, after, at)
     if data == "json_spacing" or same:
-        return DiffCause(Reason.WHITESPACE, data if data == "json_spacing" else same, "", at, slot)
+        detail = data if data == "json_spacing" else _dashes(same, before, after, at)
+        return DiffCause(Reason.WHITESPACE, detail, "", at, slot)
     if data:
         return DiffCause(None, data, "", at, slot)
     if reordered(before, after, at, may_ask=not is_template or own_words) or declared_reordered(
@@ -130,12 +131,23 @@ def text_cause(
     if one != other and (same := sameness(one, other, at - slot.start)):
         # In the slot alone, blanks between two words look like trailing blanks.
         ends = all(text[end : end + 1] in {"", "\n", "\r"} for text, end in _ends(before, after, slot))
-        return DiffCause(Reason.WHITESPACE, "blanks" if same == "trailing" and not ends else same, "", at, slot)
+        detail = "blanks" if same == "trailing" and not ends else _dashes(same, before, after, at)
+        return DiffCause(Reason.WHITESPACE, detail, "", at, slot)
     return (
         _shaped(before, after, at, is_template, own_words)
         or _valued(before, after, at, slot, is_template)
         or (DiffCause(None, "edited", "", at, slot))
     )
+
+
+_DASHES, _HYPHENS = frozenset("-\u2012\u2013\u2014\u2015"), frozenset("-\u2010\u2011")
+
+
+def _dashes(same: str, before: str, after: str, at: int) -> str:
+    """The detail ``quotes`` without dashes between blanks and hyphens, which a rule writes alike; it leaves quotes."""
+    found = {before[at : at + 1], after[at : at + 1]}
+    apart = before[at - 1 : at] == " " and before[at + 1 : at + 2] == after[at + 1 : at + 2] == " "
+    return "dashes" if same == "quotes" and (found <= _HYPHENS or (apart and found <= _DASHES)) else same
 
 
 def _ends(before: str, after: str, slot: Slot) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -208,6 +220,7 @@ _PHRASES = {
     "zero_width": "characters without width",
     "blanks": "other blanks",
     "quotes": "other quotes or dashes",
+    "dashes": "other dashes",
     "unicode_form": "another Unicode form of the same characters",
     "json_spacing": "the same JSON with other blanks",
     "json_key_order": "the same JSON with its keys in another order",

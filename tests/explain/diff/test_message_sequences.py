@@ -32,7 +32,7 @@ def test_appending_is_no_difference(before, after):
 
 CONVERSATION = [
     ([S, U1], [U1, S], ("role_order", "message_order")),
-    ([S, S2, U1], [S2, S, U1], ("role_order", "message_order")),
+    ([S, S2, U1], [S2, S, U1], ("role_order", "system_order")),
     ([S, U1, A1, U2], [U1, A1, U2, S], ("role_order", "message_order")),
     ([S, U1], [U1, A1, U2, S], ("role_order", "message_order")),
     ([U1, S], [S, U1, A1, U2], ("role_order", "message_order")),
