@@ -57,7 +57,9 @@ _BY_DETAIL: Mapping[tuple[Reason, str], tuple[RuleName, ...]] = {
     (Reason.WHITESPACE, "unicode_form"): (RuleName.UNICODE,),
     (Reason.WHITESPACE, "quotes"): (),
     (Reason.WHITESPACE, "dashes"): (RuleName.DASH_STYLE,),
+    (Reason.WHITESPACE, "bullets"): (RuleName.DASH_STYLE,),
     (Reason.WHITESPACE, "json_spacing"): (RuleName.JSON_TEXT,),
+    (Reason.WHITESPACE, "json_key_order"): (RuleName.JSON_TEXT,),
     (Reason.ROLE_ORDER, "message_order"): (RuleName.ROLE_ORDER,),
     (Reason.ROLE_ORDER, "system_order"): (RuleName.SYSTEM_ORDER,),
 }
