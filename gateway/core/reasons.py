@@ -306,7 +306,8 @@ REASONS: Mapping[Reason, ReasonText] = {
     Reason.WHITESPACE: ReasonText(
         Rung.REUSABLE,
         "Whitespace or Unicode form",
-        "The text is the same but for blanks, line ends, quotes or the Unicode form of its letters.",
+        "The text is the same but for blanks, line ends, quotes, dashes, bullets, the order of keys in JSON, or the "
+        "Unicode form of its letters.",
         "Build the prompt from one template in one place.",
         _A,
         (RuleName.UNICODE, RuleName.WHITESPACE, RuleName.INNER_SPACES, RuleName.DASH_STYLE, RuleName.JSON_TEXT),

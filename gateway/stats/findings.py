@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.core.advice import HINTS, advice_for, is_in_system
+from gateway.core.advice import HINTS, advice_for, rules_for
 from gateway.core.application import prompt_id
 from gateway.core.canonical import RuleName
 from gateway.core.explanation import Attribution, Difference, Explanation
@@ -54,7 +54,7 @@ class Cost(msgspec.Struct, array_like=True):
         requests: Number of requests.
         example: Id of the last request.
         said: What changed in that request.
-        in_system: Whether it stands in a system message; true also if its place is unknown.
+        role: As in ``Difference``; None if the text is not the cause.
         applied: The rules that were on and are among those that remove the reason.
     """
 
@@ -63,7 +63,7 @@ class Cost(msgspec.Struct, array_like=True):
     requests: int = 0
     example: str = ""
     said: str = ""
-    in_system: bool = True
+    role: str | None = None
     applied: tuple[RuleName, ...] = ()
 
     def add(self, other: "Cost") -> None:
@@ -72,7 +72,7 @@ class Cost(msgspec.Struct, array_like=True):
         self.gpu_seconds += other.gpu_seconds
         self.requests += other.requests
         self.example, self.said = other.example, other.said
-        self.in_system, self.applied = other.in_system, other.applied
+        self.role, self.applied = other.role, other.applied
 
 
 class TopCauses:
@@ -113,7 +113,7 @@ class TopCauses:
                 1,
                 request_id,
                 said,
-                differing is None or differing.reason is not missed.reason or is_in_system(differing),
+                differing.role if differing is not None and differing.reason is missed.reason else None,
                 tuple(rule for rule in REASONS[missed.reason].rules if rule in applied),
             )
             for ring in self._rings:
@@ -334,7 +334,8 @@ def _shown(cause: CostKey, cost: Cost, covered_seconds: float, price: ComputePri
         "money_per_day": None if daily is None else price.of(daily),
         "remedy": text.remedy,
         "said": cost.said,
-        "advice": advice_for(cause.reason, cause.detail, in_system=cost.in_system, applied=cost.applied),
+        "advice": advice_for(cause.reason, cause.detail, role=cost.role, applied=cost.applied),
+        "rules": rules_for(cause.reason, cause.detail, cost.role),
         "hint": hint_shown(cause.detail, cost.tokens),
         "example": cost.example,
     }

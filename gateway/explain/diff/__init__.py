@@ -7,10 +7,10 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
 
 * ``arguments_changed``: ``arguments``.
 * ``tools_changed``: ``added``, ``removed``, ``changed``. ``tools_reordered``: ``tool_order``, ``key_order``.
-* ``role_order``: ``message_order``. ``documents_reordered``: ``blocks`` (of one text), ``messages`` (examples, or a
-  document each).
+* ``role_order``: ``message_order``, ``system_order`` (only system messages changed places). ``documents_reordered``:
+  ``blocks`` (of one text), ``messages`` (examples, or a document each).
 * ``system_changed``: ``message_added``, ``message_removed``, ``client_format`` (another client family with entirely
-  different leading messages), ``role``, ``content_form``, ``json_key_order``, ``attachments``, ``edited``.
+  different leading messages), ``role``, ``content_form``, ``attachments``, ``edited``.
 * ``language_changed``: ``instructions``.
 * ``history_trimmed``: ``trimmed``, ``summarized`` (a summary replaces the cut messages).
 * ``history_edited``: ``message_added``, ``message_removed``, ``role``, ``content_form``, ``json_key_order``,
@@ -20,7 +20,8 @@ A dynamic reason needs two values of the same shape in the same slot. Codes of `
 * ``reply_rerendered``: ``reasoning_dropped``, ``tool_calls_dropped``, ``tool_calls_redumped`` (the same arguments
   written differently), ``parsed`` (the engine parsed the answer, so it cannot come back as generated), ``role``,
   ``stripped``, ``whitespace``, ``unicode_form``, ``truncated``, ``edited``.
-* ``whitespace``: ``blanks``, ``line_ends``, ``trailing``, ``zero_width``, ``json_spacing``, ``quotes`` (and dashes),
+* ``whitespace``: ``blanks``, ``line_ends``, ``trailing``, ``zero_width``, ``json_spacing``, ``quotes`` (and dashes
+  without blanks), ``dashes`` (between blanks, and hyphens), ``bullets`` and ``json_key_order`` (of instructions),
   ``unicode_form``.
 * ``dynamic_time``: ``iso_datetime``, ``datetime``, ``date``, ``time``, ``weekday``, ``month``, ``year``, ``week``,
   ``quarter``, ``epoch``, ``relative``, ``duration``.

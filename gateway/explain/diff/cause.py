@@ -5,6 +5,7 @@ shown.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,8 @@ from gateway.explain.diff.text_blocks import reordered
 from gateway.explain.masked_text import masked
 
 _LEVELS = 4
+_LONGEST_INDENT = 32
+_BULLETS_CHARS = 4000
 _LOOK_BACK_CHARS = 16_384
 _OPEN, _CLOSE = "{[", "}]"
 
@@ -119,9 +122,12 @@ def text_cause(
     same = sameness(before, after, at)
     data = json_sameness(before, after, at)
     if data == "json_spacing" or same:
-        return DiffCause(Reason.WHITESPACE, data if data == "json_spacing" else same, "", at, slot)
+        detail = data if data == "json_spacing" else _dashes(same, before, after, at)
+        return DiffCause(Reason.WHITESPACE, detail, "", at, slot)
     if data:
-        return DiffCause(None, data, "", at, slot)
+        return DiffCause(Reason.WHITESPACE if is_template else None, data, "", at, slot)
+    if is_template and _other_bullets(before, after, at):
+        return DiffCause(Reason.WHITESPACE, "bullets", "", at, slot)
     if reordered(before, after, at, may_ask=not is_template or own_words) or declared_reordered(
         before, after, at, places
     ):
@@ -130,12 +136,39 @@ def text_cause(
     if one != other and (same := sameness(one, other, at - slot.start)):
         # In the slot alone, blanks between two words look like trailing blanks.
         ends = all(text[end : end + 1] in {"", "\n", "\r"} for text, end in _ends(before, after, slot))
-        return DiffCause(Reason.WHITESPACE, "blanks" if same == "trailing" and not ends else same, "", at, slot)
+        detail = "blanks" if same == "trailing" and not ends else _dashes(same, before, after, at)
+        return DiffCause(Reason.WHITESPACE, detail, "", at, slot)
     return (
         _shaped(before, after, at, is_template, own_words)
         or _valued(before, after, at, slot, is_template)
         or (DiffCause(None, "edited", "", at, slot))
     )
+
+
+_DASHES, _HYPHENS = frozenset("-\u2012\u2013\u2014\u2015"), frozenset("-\u2010\u2011")
+
+
+def _dashes(same: str, before: str, after: str, at: int) -> str:
+    """The detail ``quotes`` without dashes between blanks and hyphens, which a rule writes alike; it leaves quotes."""
+    if same == "quotes" and _other_bullets(before, after, at):
+        return "bullets"
+    found = {before[at : at + 1], after[at : at + 1]}
+    apart = before[at - 1 : at] == " " and before[at + 1 : at + 2] == after[at + 1 : at + 2] == " "
+    return "dashes" if same == "quotes" and (found <= _HYPHENS or (apart and found <= _DASHES)) else same
+
+
+_BULLET = re.compile(r"^([ \t]*+)[-*•‣◦▪●∙·\u2012-\u2015](?=[ \t]+\S)", re.MULTILINE)
+
+
+def _other_bullets(before: str, after: str, at: int) -> bool:
+    """Whether two texts differ at a bullet, and up to the next empty line in nothing but bullets."""
+    start = before.rfind("\n", max(at - _LONGEST_INDENT, 0), at) + 1
+    pieces = [text[start : start + _BULLETS_CHARS].partition("\n\n")[0] for text in (before, after)]
+    marks = [_BULLET.match(piece) for piece in pieces]
+    if not all(mark and start + mark.end(1) == at for mark in marks):
+        return False
+    one, other = (_BULLET.sub(r"\1-", piece) for piece in pieces)
+    return one == other
 
 
 def _ends(before: str, after: str, slot: Slot) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -208,8 +241,10 @@ _PHRASES = {
     "zero_width": "characters without width",
     "blanks": "other blanks",
     "quotes": "other quotes or dashes",
+    "dashes": "other dashes",
     "unicode_form": "another Unicode form of the same characters",
     "json_spacing": "the same JSON with other blanks",
+    "bullets": "other bullets in front of the same lines",
     "json_key_order": "the same JSON with its keys in another order",
     "blocks": "the same blocks of text in another order",
     "words": "a user's own words",

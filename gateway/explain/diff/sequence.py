@@ -130,7 +130,9 @@ def _other_order(given: PromptPair, one: list[int], other: list[int], index: int
     said = f"from messages[{index}] on, the same messages come in another order{given.between}"
     if count and _are_documents(given, index, count):
         return _at(given, index, (Reason.DOCUMENTS_REORDERED, "messages"), said)
-    return _at(given, index, (Reason.ROLE_ORDER, "message_order"), said)
+    roles = {message.role for message in given.after.messages[index : index + count]}
+    detail = "system_order" if count and roles <= LEADING_ROLES else "message_order"
+    return _at(given, index, (Reason.ROLE_ORDER, detail), said)
 
 
 def _are_documents(given: PromptPair, index: int, count: int) -> bool:

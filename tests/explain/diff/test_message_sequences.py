@@ -32,7 +32,7 @@ def test_appending_is_no_difference(before, after):
 
 CONVERSATION = [
     ([S, U1], [U1, S], ("role_order", "message_order")),
-    ([S, S2, U1], [S2, S, U1], ("role_order", "message_order")),
+    ([S, S2, U1], [S2, S, U1], ("role_order", "system_order")),
     ([S, U1, A1, U2], [U1, A1, U2, S], ("role_order", "message_order")),
     ([S, U1], [U1, A1, U2, S], ("role_order", "message_order")),
     ([U1, S], [S, U1, A1, U2], ("role_order", "message_order")),
@@ -218,11 +218,26 @@ def test_json_keys_in_another_order():
     inner = 'Config:\n{"city": "Berlin", "limits": {"b": 2, "a": 1}}\nBe brief.'
     for other in (swapped, inner):
         found = difference(chat(("system", config), U1), chat(("system", other), U1))
-        assert code(found) == ("system_changed", "json_key_order")
+        assert code(found) == ("whitespace", "json_key_order")
         found = difference(chat(S, ("tool", config), U1), chat(S, ("tool", other), U1))
         assert code(found) == ("history_edited", "json_key_order")
     changed = config.replace('"b": 2', '"b": true')
     assert code(difference(chat(("system", config), U1), chat(("system", changed), U1))) == ("system_changed", "edited")
+
+
+@pytest.mark.parametrize(("one", "other"), [("-", "•"), ("*", "-"), ("–", "-")])
+def test_other_bullets_in_front_of_the_same_lines(one, other):
+    rules = "Rules:\n{0} Be brief.\n  {0} Be kind.\n{0} Never guess.\nThank you."
+    before, after = rules.format(one), rules.format(other)
+    for pair in ((before, after), (after, before)):
+        found = difference(*(chat(("system", text), U1) for text in pair))
+        assert code(found) == ("whitespace", "bullets")
+        assert found.line == 2
+
+
+def test_other_bullets_in_front_of_other_lines_are_an_edit():
+    before, after = "Rules:\n- Be brief.\n- Be kind.", "Rules:\n• Be brief.\n• Be polite."
+    assert code(difference(chat(("system", before), U1), chat(("system", after), U1))) == ("system_changed", "edited")
 
 
 def test_place_of_the_first_difference():

@@ -168,6 +168,8 @@ BLANKS = [
     ("Say {} now", '"yes"', "“yes”", "quotes"),
     ("It{}s fine", "'", "’", "quotes"),
     ("pages 3{}4 only", "-", "–", "quotes"),
+    ("Be kind {} and be brief", "-", "–", "dashes"),
+    ("a well{}known plant", "-", "\u2011", "dashes"),
     ("wait{} go", "...", "…", "quotes"),
     ("Config: {} end", '{"a":1,"b":[1,2]}', '{"a": 1, "b": [1, 2]}', "json_spacing"),
     ("Config: {} end", '{"a":"é"}', '{"a":"\\u00e9"}', "json_spacing"),

@@ -42,7 +42,7 @@ function Page({ at, summary, series, experiment, by, quiet }) {
     <p class="hint">${covered(summary)}${skipped(summary)}</p>
     <${Headline} summary=${summary} series=${series.value} />
     ${experiment?.running && html`<${Experiment} results=${experiment} currency=${summary.price.currency} />`}
-    <${FixFirst} summary=${summary} catalog=${catalog} />
+    <${FixFirst} summary=${summary} />
     <${Canonical} summary=${summary} catalog=${catalog} />
     <${Asked} asked=${series} what="the reasons" quiet=${quiet}>
       ${(value) => html`

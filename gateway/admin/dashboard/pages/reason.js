@@ -103,8 +103,7 @@ function Costs({ at, summary, series, text, by }) {
     html`<section class="card" aria-labelledby="places">
       <h2 id="places">Where it comes from</h2>
       <ol class="fix">
-        ${findings.map((each) => html`<${Finding} key=${findingKey(each)} finding=${each} summary=${summary}
-          rules=${text.rules} ofReason />`)}
+        ${findings.map((each) => html`<${Finding} key=${findingKey(each)} finding=${each} summary=${summary} ofReason />`)}
       </ol>
     </section>`}
     <section class="card" aria-labelledby="over-time">

@@ -10,10 +10,9 @@ import { Remedy } from "./reason.js";
  * @param {object} props
  * @param {object} props.finding one of the summary's `findings`
  * @param {object} props.summary
- * @param {string[]} [props.rules] of canonicalization that remove its reason
  * @param {boolean} [props.ofReason] it stands on its reason's own page
  */
-export function Finding({ finding, summary, rules = [], ofReason = false }) {
+export function Finding({ finding, summary, ofReason = false }) {
   const { reason, title, source, model, tenant, template, prompt, example, said } = finding;
   const whose = { source, model, tenant, template, prompt };
   return html`<li>
@@ -28,7 +27,7 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
       ${said && html`<p><b>What happens:</b> ${said}</p>`}
       <p><b>What to do:</b> ${finding.advice}</p>
       ${finding.hint && html`<p><b>What it brings:</b> ${finding.hint.gain}</p>`}
-      <${InTheGateway} finding=${finding} rules=${rules} canonicalization=${summary.canonicalization} />
+      <${InTheGateway} finding=${finding} canonicalization=${summary.canonicalization} />
       <p class="hint">
         Fix: <${Remedy} remedy=${finding.remedy} />. ${counted(finding.requests, "request")} of ${tenant} to
         ${" "}${model}${template && `, template ${template}`}${prompt && `, application ${prompt}`}.
@@ -43,9 +42,10 @@ export function Finding({ finding, summary, rules = [], ofReason = false }) {
 }
 
 /** What of it the gateway could fix by itself, or fixes already. */
-function InTheGateway({ finding, rules, canonicalization: { rules: rows, suggestions } }) {
+function InTheGateway({ finding, canonicalization: { rules: rows, suggestions } }) {
   // A hint has a remedy of its own, which no rule can apply.
   if (finding.hint) return null;
+  const { rules } = finding;
   const slot = suggestions.find((each) => ["reason", "model", "tenant", "source"].every((name) => each[name] === finding[name]));
   const byItself = !slot && !NEEDS_SLOT.has(finding.reason);
   const most = byItself && mostOf(rows, rules);

@@ -8,8 +8,7 @@ import { Finding, findingKey } from "../../parts/finding.js";
 const AT_ONCE = 4;
 const WORTH_IT = 0.005;
 
-export function FixFirst({ summary, catalog }) {
-  const rules = new Map(catalog.map((text) => [text.code, text.rules]));
+export function FixFirst({ summary }) {
   const [all, showAll] = useState(false);
   // A finding without a fix is no advice; it comes last.
   const ranked = [...summary.findings].sort((one, other) => isIdle(one) - isIdle(other));
@@ -20,8 +19,7 @@ export function FixFirst({ summary, catalog }) {
     <h2 id="fix-first">Fix this first</h2>
     ${ranked.length
       ? html`<ol class="fix">
-          ${shown.map((finding) => html`<${Finding} key=${findingKey(finding)} finding=${finding} summary=${summary}
-            rules=${rules.get(finding.reason)} />`)}
+          ${shown.map((finding) => html`<${Finding} key=${findingKey(finding)} finding=${finding} summary=${summary} />`)}
         </ol>`
       : html`<p>Nothing to fix: what was computed is new, or costs too little to be named.</p>`}
     ${ranked.length > first &&
