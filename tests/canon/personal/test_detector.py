@@ -192,6 +192,14 @@ async def test_a_refusal_is_a_failure(status):
             await screen.inspect(chat(system(TEXT), mode="mask"))
 
 
+async def test_an_answer_that_is_too_large_is_reported_in_one_sentence():
+    async with hooked(lambda texts: b" " * (1024 * 1024 + 1)) as (screen, _, _):
+        with pytest.raises(DetectorUnavailable) as refused:
+            await screen.inspect(chat(system(TEXT), mode="mask"))
+    said = refused.value.message
+    assert said.startswith("The detector of personal data (personal_data.detector) answered more than 1024 KiB, so ")
+
+
 async def test_one_that_is_not_there_is_a_failure():
     async with screening(detector={"url": "http://127.0.0.1:9", "kinds": ("x",), "timeout_seconds": 20.0}) as (
         screen,
