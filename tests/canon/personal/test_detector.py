@@ -156,9 +156,10 @@ NONSENSE = [
 @pytest.mark.parametrize(("answer", "problem"), NONSENSE)
 @pytest.mark.parametrize("mode", ["mask", "block"])
 async def test_nonsense_refuses_the_request_where_it_fails_closed(answer, problem, mode):
-    async with hooked(lambda texts: answer) as (screen, _, _):
+    async with hooked(lambda texts: answer) as (screen, _, observer):
         with structlog.testing.capture_logs() as logs, pytest.raises(DetectorUnavailable) as refused:
             await screen.inspect(chat(system(TEXT), mode=mode))
+    assert observer.refused == [True]
     error = refused.value
     assert (error.status, error.code, error.type) == (503, "personal_data_detector_failed", "service_unavailable")
     assert problem in error.message
@@ -170,9 +171,10 @@ async def test_nonsense_refuses_the_request_where_it_fails_closed(answer, proble
 
 @pytest.mark.parametrize("answer", [b"no", {"findings": []}, None])
 async def test_where_it_fails_open_the_patterns_count(answer):
-    async with hooked(lambda texts: answer, on_failure="open", timeout=0.3) as (screen, _, _):
+    async with hooked(lambda texts: answer, on_failure="open", timeout=0.3) as (screen, _, observer):
         with structlog.testing.capture_logs() as logs:
             result = await screen.inspect(chat(system(TEXT), mode="mask"))
+    assert observer.refused == [False]
     assert result.fields["messages"][0]["content"] == "Anna writes from [email], Anna says."
     assert [log["event"] for log in logs] == ["personal_data_detector_failed"]
 
