@@ -115,3 +115,7 @@ class PersonalDataObservers:
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
         """See ``PersonalDataObserver``."""
         _notify(self._observers, lambda each: each.on_personal_data_skipped(tenant))
+
+    def on_detector_failed(self, tenant: Tenant, *, refused: bool) -> None:
+        """See ``PersonalDataObserver``."""
+        _notify(self._observers, lambda each: each.on_detector_failed(tenant, refused=refused))

@@ -77,7 +77,9 @@ class DetectorSettings(BaseModel):
     timeout_seconds: float = Field(default=1.0, ge=0.01, le=30.0)
     """How long a request waits for its answer, the connection and the wait for other calls included. It is asked only
     about texts that it has not seen of this tenant before: of a conversation, the new messages. Too small: its answers
-    come too late; too large: while it hangs, every request waits that long."""
+    come too late; too large: while it hangs, requests wait that long. After three calls in a row without an answer it
+    is not asked for two seconds, and then by one request at a time until it answers: for all others `on_failure` is
+    applied at once."""
 
     on_failure: Literal["closed", "open"] = "closed"
     """What happens to a request that should be masked or blocked if it gives no valid answer. `closed`: it is refused

@@ -148,7 +148,7 @@ class _WholeResponse:
     """A ``ResponseReceiver`` that collects a response.
 
     Args:
-        path: The requested path, for errors.
+        path: The requested path with the origin's, for errors.
         max_bytes: Largest body that is accepted.
 
     Attributes:
@@ -267,7 +267,7 @@ class HttpClient:
             ResponseTooLarge: the body is larger.
             TransportError: no complete answer within the time.
         """
-        response = _WholeResponse(path, max_bytes)
+        response = _WholeResponse(f"{origin.path}{path}", max_bytes)
         exchange = self.send(method, origin, path, headers, body, response)
         try:
             async with asyncio.timeout(timeout_seconds):

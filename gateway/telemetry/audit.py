@@ -284,6 +284,9 @@ class AuditLog:
     def on_personal_data_skipped(self, tenant: Tenant) -> None:
         """See ``PersonalDataObserver``. Only a metric counts them."""
 
+    def on_detector_failed(self, tenant: Tenant, *, refused: bool) -> None:
+        """See ``PersonalDataObserver``. Only a metric counts them."""
+
     def on_personal_data(
         self, request: ChatRequest, space: str, finding: PersonalFinding, *, shared: bool, new: bool
     ) -> None:

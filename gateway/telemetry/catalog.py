@@ -253,6 +253,13 @@ class MetricCatalog:
             ("tenant",),
             registry=registry,
         )
+        self.detector_failures = Counter(
+            "gateway_personal_data_detector_failures",
+            "Requests to be masked or blocked for which the detector gave no valid answer, or was not asked after"
+            " failures. refused: 503; patterns_only: sent with what the patterns found.",
+            ("tenant", "result"),
+            registry=registry,
+        )
         self.personal_data_findings = Counter(
             "gateway_personal_data_findings",
             "Findings of personal data in requests; shared: in a prefix that several conversations share.",

@@ -177,6 +177,10 @@ class MetricsObserver:
         """See ``PersonalDataObserver``."""
         self._catalog.personal_data_skipped.inc(tenant.label)
 
+    def on_detector_failed(self, tenant: Tenant, *, refused: bool) -> None:
+        """See ``PersonalDataObserver``."""
+        self._catalog.detector_failures.inc(tenant.label, "refused" if refused else "patterns_only")
+
     def on_queue_length(self, model: ModelId, requests: int) -> None:
         """See ``QueueObserver``."""
         self._catalog.queue_requests.labels(model).set(requests)

@@ -197,6 +197,16 @@ async def test_a_body_larger_than_accepted_ends_the_exchange(client):
         assert server.written < 16 * MIB
 
 
+@pytest.mark.parametrize(("below", "path"), [("", "/x"), ("/below", "/x"), ("/below", "")])
+async def test_what_answered_too_much_is_named_by_its_whole_path(client, below, path):
+    async with Server(without_end(b"HTTP/1.1 200 OK\r\n\r\n", b"x")) as server:
+        origin = Origin.parse(f"http://{server.origin.authority}{below}")
+        with pytest.raises(ResponseTooLarge) as failed:
+            await client.fetch("POST", origin, path, [], timeout_seconds=20, max_bytes=2048)
+        await asyncio.wait_for(server.over.wait(), 20)
+    assert str(failed.value) == f"{below}{path} answered more than 2 KiB"
+
+
 async def test_a_request_that_was_not_written_completely_is_not_followed_by_another(client):
     """The server refuses a body that it does not read, and keeps the connection."""
 

@@ -195,6 +195,14 @@ def test_skipped_searches_count_by_tenant(counted):
     assert counted.value("gateway_personal_data_skipped_total", tenant="acme") == 1
 
 
+def test_failures_of_the_detector_count_by_tenant_and_what_follows(counted):
+    for refused in (True, False, True):
+        counted.observer.on_detector_failed(ACME.tenant, refused=refused)
+    metric = "gateway_personal_data_detector_failures_total"
+    assert counted.value(metric, tenant="acme", result="refused") == 2
+    assert counted.value(metric, tenant="acme", result="patterns_only") == 1
+
+
 def test_errors_count_by_what_could_not_be_kept(counted):
     counted.observer.on_state_error("audit")
     counted.observer.on_state_error("spaces_file")

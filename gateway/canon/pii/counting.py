@@ -189,6 +189,10 @@ _MAX_FINDINGS = 1000
 _PORTION = 100
 """Findings, or prompts of a request, processed before yielding to the event loop."""
 
+_MAX_ASKING = 4
+"""Requests whose findings are counted at the same time where a detector is asked. While it hangs, a call on trial holds
+one of them, and the others go on with what the patterns found."""
+
 _log = structlog.get_logger("gateway.canon")
 
 
@@ -231,6 +235,7 @@ class Counting:
         self._waiting: deque[_PendingCount] = deque()
         self._waiting_bytes = 0
         self._awake = asyncio.Event()
+        self._asking = asyncio.Semaphore(_MAX_ASKING)
 
     def add(self, request: ChatRequest, space: str) -> None:
         """Enqueue a request; a full queue skips it, and the observer counts that.
@@ -253,18 +258,32 @@ class Counting:
 
     async def run(self) -> None:
         """Process the queue until cancelled; yields to the event loop after each request."""
-        while True:
-            if not self._waiting:
-                self._awake.clear()
-                await self._awake.wait()
-            request, space = self._waiting.popleft()
-            self._waiting_bytes -= request.size
-            try:
-                await self._count(request, space)
-            except Exception as error:  # noqa: BLE001 - a failed report must not end the task
-                # The type only: a message may quote the prompt.
-                _log.error("personal_data_scan_failed", request_id=request.request_id, error=type(error).__name__)
-            await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as asking:
+            while True:
+                if not self._waiting:
+                    self._awake.clear()
+                    await self._awake.wait()
+                pending = self._waiting.popleft()
+                self._waiting_bytes -= pending.request.size
+                if self.scanner.has_detector:
+                    await self._asking.acquire()
+                    asking.create_task(self._ask_and_count(pending), name="personal-data-detector")
+                else:
+                    await self._try_to_count(pending)
+                await asyncio.sleep(0)
+
+    async def _ask_and_count(self, pending: _PendingCount) -> None:
+        try:
+            await self._try_to_count(pending)
+        finally:
+            self._asking.release()
+
+    async def _try_to_count(self, pending: _PendingCount) -> None:
+        try:
+            await self._count(pending.request, pending.space)
+        except Exception as error:  # noqa: BLE001 - a failed report must not end the task
+            # The type only: a message may quote the prompt.
+            _log.error("personal_data_scan_failed", request_id=pending.request.request_id, error=type(error).__name__)
 
     async def _count(self, request: ChatRequest, space: str) -> None:
         # Most prompts have no findings: the other parts of a chat are read only if it has some.

@@ -6,11 +6,13 @@ for each text in the same order. A finding is ``{"kind": KIND, "start": START, "
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 import orjson
 
+from gateway.canon.pii.detector_pause import FAILURES_IN_A_ROW, DetectorPause
 from gateway.canon.pii.scanner import DetectorFailed, Hit
 from gateway.config.personal_data_settings import DetectorSettings
 from gateway.http_client import HttpClient, Origin, ResponseTooLarge, TransportError
@@ -50,6 +52,7 @@ class HookDetector:
         self._kinds = frozenset(settings.kinds)
         self._timeout_seconds = settings.timeout_seconds
         self._slots = asyncio.Semaphore(settings.max_concurrent)
+        self._pause = DetectorPause()
         self._headers = [(b"content-type", b"application/json"), (b"accept", b"application/json")]
         if settings.api_key is not None:
             self._headers.append((b"authorization", b"Bearer " + settings.api_key.get_secret_value().encode()))
@@ -58,13 +61,26 @@ class HookDetector:
         """Findings in each text, in the order of the answer; they may overlap.
 
         Raises:
-            DetectorFailed: no valid answer within the time limit, which includes the wait for other calls to end.
+            DetectorFailed: no valid answer within the time limit, which includes the wait for other calls to end; or
+                several calls in a row got none, and this one was not made.
         """
         await in_task()
-        body = _written(texts)
+        if not self._pause.admits(asyncio.get_running_loop().time()):
+            raise DetectorFailed(f"gave no answer {FAILURES_IN_A_ROW} times in a row, and is asked again in a moment")
+        status, answer = await self._asked(_written(texts))
+        if status != _OK:
+            raise DetectorFailed(f"answered with status {status}")
+        return self._read(answer, texts)
+
+    async def _asked(self, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer; informs the pause."""
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time() + self._timeout_seconds
+        ended: Callable[[], None] = self._pause.abandoned
         try:
             async with asyncio.timeout(self._timeout_seconds), self._slots:
-                status, answer = await self._client.fetch(
+                asked_at = loop.time()
+                result = await self._client.fetch(
                     "POST",
                     self._origin,
                     self._path,
@@ -73,15 +89,21 @@ class HookDetector:
                     timeout_seconds=self._timeout_seconds,
                     max_bytes=_MAX_ANSWER_BYTES,
                 )
+            ended = self._pause.answered
         except TimeoutError:
+            # A call that waited for others had too little time: that shows overload, and a pause would not be due.
+            if loop.time() - asked_at >= self._timeout_seconds / 2:
+                ended = partial(self._pause.failed, loop.time())
             raise DetectorFailed(f"gave no answer within {self._timeout_seconds:g} seconds") from None
         except ResponseTooLarge:
+            ended = self._pause.answered
             raise DetectorFailed(f"answered more than {_MAX_ANSWER_BYTES >> 10} KiB") from None
         except TransportError as error:
+            ended = partial(self._pause.failed, loop.time())
             raise DetectorFailed("gave no answer", str(error)) from None
-        if status != _OK:
-            raise DetectorFailed(f"answered with status {status}")
-        return self._read(answer, texts)
+        finally:
+            ended()
+        return result
 
     def _read(self, answer: bytes, texts: Sequence[str]) -> list[list[Hit]]:
         try:

@@ -178,6 +178,11 @@ class Scanner:
         self._detector = detector
         self._memo = FoundCache(_MEMO_BYTES)
 
+    @property
+    def has_detector(self) -> bool:
+        """Whether texts that are not cached wait for an answer of the operator's detector."""
+        return self._detector is not None
+
     async def find(self, texts: Sequence[str], owner: Tenant) -> list[tuple[Hit, ...]]:
         """Findings in each text. Does not wait if all texts are cached, or short and there is no detector.
 

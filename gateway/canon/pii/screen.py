@@ -46,7 +46,7 @@ class PersonalDataScreen:
     Args:
         settings: Kinds and patterns to search for.
         threads: Threads for long texts.
-        observer: Notified of findings in answered requests.
+        observer: Notified of findings in answered requests, and of failures of the operator's own detector.
         client: Connections to the operator's own detector; None: a client of its own.
     """
 
@@ -58,6 +58,7 @@ class PersonalDataScreen:
         client: HttpClient | None = None,
     ) -> None:
         self._threads = threads
+        self._observer = observer
         self._client = client or HttpClient(_CONNECT_SECONDS)
         self._closes_client = client is None
         self._shared_by = settings.shared_by
@@ -163,6 +164,7 @@ class PersonalDataScreen:
                 problem=str(failed),
                 detail=failed.detail,
             )
+            self._observer.on_detector_failed(request.caller.tenant, refused=not self._fails_open)
             if not self._fails_open:
                 raise DetectorUnavailable(
                     f"The detector of personal data (personal_data.detector) {failed}, so the request was not sent. Try"

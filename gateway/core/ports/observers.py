@@ -95,6 +95,15 @@ class PersonalDataObserver(Protocol):
         """A request was not searched completely, because of overload or its length."""
         ...
 
+    def on_detector_failed(self, tenant: Tenant, *, refused: bool) -> None:
+        """The operator's detector gave no valid answer for a request that is masked or blocked.
+
+        Args:
+            tenant: The request's tenant.
+            refused: Whether the request is refused; otherwise it goes on with what the patterns found.
+        """
+        ...
+
 
 class SpaceObserver(Protocol):
     """Gets epochs of prefix spaces that end. Must not raise and must not wait."""

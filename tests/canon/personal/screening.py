@@ -20,9 +20,13 @@ class Remembering:
     def __init__(self):
         self.seen = []
         self.skipped = 0
+        self.refused = []
 
     def on_personal_data_skipped(self, tenant):
         self.skipped += 1
+
+    def on_detector_failed(self, tenant, *, refused):
+        self.refused.append(refused)
 
     def on_personal_data(self, request, space, finding, *, shared, new):
         assert space

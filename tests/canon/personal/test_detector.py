@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from screening import SECRET, chat, screening, system
 from test_screen import idle
 
+from gateway.canon.pii import detector_pause
 from gateway.config.personal_data_settings import DetectorSettings
 from gateway.core.errors import DetectorUnavailable
 
@@ -155,9 +156,10 @@ NONSENSE = [
 @pytest.mark.parametrize(("answer", "problem"), NONSENSE)
 @pytest.mark.parametrize("mode", ["mask", "block"])
 async def test_nonsense_refuses_the_request_where_it_fails_closed(answer, problem, mode):
-    async with hooked(lambda texts: answer) as (screen, _, _):
+    async with hooked(lambda texts: answer) as (screen, _, observer):
         with structlog.testing.capture_logs() as logs, pytest.raises(DetectorUnavailable) as refused:
             await screen.inspect(chat(system(TEXT), mode=mode))
+    assert observer.refused == [True]
     error = refused.value
     assert (error.status, error.code, error.type) == (503, "personal_data_detector_failed", "service_unavailable")
     assert problem in error.message
@@ -169,9 +171,10 @@ async def test_nonsense_refuses_the_request_where_it_fails_closed(answer, proble
 
 @pytest.mark.parametrize("answer", [b"no", {"findings": []}, None])
 async def test_where_it_fails_open_the_patterns_count(answer):
-    async with hooked(lambda texts: answer, on_failure="open", timeout=0.3) as (screen, _, _):
+    async with hooked(lambda texts: answer, on_failure="open", timeout=0.3) as (screen, _, observer):
         with structlog.testing.capture_logs() as logs:
             result = await screen.inspect(chat(system(TEXT), mode="mask"))
+    assert observer.refused == [False]
     assert result.fields["messages"][0]["content"] == "Anna writes from [email], Anna says."
     assert [log["event"] for log in logs] == ["personal_data_detector_failed"]
 
@@ -189,6 +192,14 @@ async def test_a_refusal_is_a_failure(status):
     async with hooked(names, status=status) as (screen, _, _):
         with pytest.raises(DetectorUnavailable, match=f"answered with status {status}"):
             await screen.inspect(chat(system(TEXT), mode="mask"))
+
+
+async def test_an_answer_that_is_too_large_is_reported_in_one_sentence():
+    async with hooked(lambda texts: b" " * (1024 * 1024 + 1)) as (screen, _, _):
+        with pytest.raises(DetectorUnavailable) as refused:
+            await screen.inspect(chat(system(TEXT), mode="mask"))
+    said = refused.value.message
+    assert said.startswith("The detector of personal data (personal_data.detector) answered more than 1024 KiB, so ")
 
 
 async def test_one_that_is_not_there_is_a_failure():
@@ -223,6 +234,77 @@ async def test_calls_at_once_are_bounded_and_the_wait_counts():
         requests = [chat(system(f"Anna {number}"), mode="mask") for number in range(3)]
         results = await asyncio.gather(*map(screen.inspect, requests), return_exceptions=True)
         assert [type(result) for result in results] == [DetectorUnavailable] * 3
+
+
+@pytest.fixture
+def pause(monkeypatch):
+    """Sets how long a detector is not asked after failures."""
+    return lambda seconds: monkeypatch.setattr(detector_pause, "PAUSE_SECONDS", seconds)
+
+
+@pytest.mark.parametrize("on_failure", ["open", "closed"])
+async def test_one_that_hangs_is_not_asked_again_for_each_request(on_failure, pause):
+    pause(1000)
+    async with hooked(lambda texts: None, timeout=0.05, on_failure=on_failure) as (screen, hook, _):
+        requests = [chat(system(f"{SECRET} {number}"), mode="mask") for number in range(8)]
+        results = [(await asyncio.gather(screen.inspect(each), return_exceptions=True))[0] for each in requests]
+    assert len(hook.asked) == detector_pause.FAILURES_IN_A_ROW
+    if on_failure == "open":
+        assert {result.fields["messages"][0]["content"][:8] for result in results} == {"[email] "}
+    else:
+        assert "within 0.05 seconds" in results[0].message
+        assert "gave no answer 3 times in a row" in results[-1].message
+
+
+async def test_one_that_answers_again_is_asked_again(pause):
+    pause(0)
+    async with hooked(lambda texts: None, timeout=0.2, on_failure="open") as (screen, hook, _):
+        for number in range(detector_pause.FAILURES_IN_A_ROW + 1):
+            await screen.inspect(chat(system(f"Anna {number}"), mode="mask"))
+        hook.answer = names
+        async with asyncio.timeout(20):
+            while True:
+                result = await screen.inspect(chat(system("Anna"), mode="mask"))
+                if result.fields["messages"][0]["content"] == "[person_name]":
+                    break
+
+
+async def test_answers_that_are_refused_do_not_stop_the_calls(pause):
+    pause(1000)
+    async with hooked(lambda texts: b"no", on_failure="open") as (screen, hook, _):
+        for number in range(8):
+            await screen.inspect(chat(system(f"Anna {number}"), mode="mask"))
+        assert len(hook.asked) == 8
+
+
+def test_after_the_pause_one_call_at_a_time_is_on_trial():
+    pause = detector_pause.DetectorPause()
+    for _ in range(detector_pause.FAILURES_IN_A_ROW):
+        assert pause.admits(10.0)
+        pause.failed(10.0)
+    later = 10.0 + detector_pause.PAUSE_SECONDS
+    assert not pause.admits(later - 0.1)
+    assert [pause.admits(later) for _ in range(3)] == [True, False, False]
+    pause.abandoned()
+    assert pause.admits(later)
+    pause.failed(later)
+    assert not pause.admits(later + 0.1)
+    assert pause.admits(later + detector_pause.PAUSE_SECONDS)
+    pause.answered()
+    assert all(pause.admits(later) for _ in range(3))
+
+
+async def test_reports_of_what_the_patterns_find_do_not_wait_for_one_that_hangs(pause):
+    pause(0)  # a call on trial at any time
+    async with hooked(lambda texts: None, timeout=0.2) as (screen, hook, observer):
+        for _ in range(detector_pause.FAILURES_IN_A_ROW):
+            screen.answered(chat(system(SECRET), mode="report"), "s")
+        await idle(screen, observer, detector_pause.FAILURES_IN_A_ROW)
+        asked = len(hook.asked)
+        for number in range(200):
+            screen.answered(chat(system(f"{SECRET} {number}"), mode="report"), "s")
+        await idle(screen, observer, detector_pause.FAILURES_IN_A_ROW + 199)
+        assert len(hook.asked) - asked <= 20
 
 
 async def test_report_asks_it_after_the_answer():

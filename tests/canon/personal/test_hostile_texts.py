@@ -64,6 +64,7 @@ def test_a_mebibyte_of_one_character(unit):
                 "name: ",
                 "name: A ",
                 "name: A, ",
+                "address: ",
                 "address: 1a ",
                 "order #1 ",
                 "order: ab-123 ",

@@ -230,3 +230,9 @@ def test_an_address_with_other_kinds_in_it_is_one_finding():
 def test_a_label_at_the_beginning_of_a_window_is_not_taken_for_the_beginning_of_a_line():
     assert found("x" * 60 + " file name: Foo Bar") == []
     assert found("y" * 44 + "name: Foo Bar") == []
+
+
+@pytest.mark.parametrize("label", ["Name: ", "Address: "])
+def test_very_many_labels_hide_nothing_behind_them(label):
+    text = label * 3000 + "\nFull name: Anna Maier\nAddress: Abay Ave. 10, Almaty"
+    assert found(text) == [("person_name", "Anna Maier"), ("postal_address", "Abay Ave. 10, Almaty")]

@@ -48,7 +48,12 @@ class ValueLabels:
             spaced = label.translate(_SPACED)
             self._label_of.setdefault(spaced, label)
             self._label_of.setdefault(spaced.replace(" ", ""), label)
-        self._ends = tuple(sorted(self._label_of, key=len, reverse=True))
+        # By last character and length, because texts that consist of labels would be compared with a hundred of them at
+        # every separator.
+        lengths: dict[str, set[int]] = {}
+        for label in self._label_of:
+            lengths.setdefault(label[-1], set()).add(len(label))
+        self._lengths = {last: sorted(each, reverse=True) for last, each in lengths.items()}
 
     def places(self, view: TextView) -> Iterator[Place]:
         """Where values begin, in the order of the text."""
@@ -56,15 +61,20 @@ class ValueLabels:
         for separator in _SEPARATOR.finditer(text):
             at = separator.start()
             before = view.before(at, _WINDOW).rstrip(_CLOSING).translate(_SPACED)
-            if not before.endswith(self._ends):
-                continue
-            label = next(label for label in self._ends if before.endswith(label))
-            if not _stands_alone(before[: -len(label)], at < _WINDOW):
+            label = self._ending(before)
+            if not label or not _stands_alone(before[: -len(label)], at < _WINDOW):
                 continue
             opening = _OPENING.match(text, separator.end())
             assert opening is not None
             quote = opening[1]
             yield Place(opening.end(), self._label_of[label], _BY_QUOTE.get(quote, quote))
+
+    def _ending(self, before: str) -> str:
+        """The longest label at the end of a text; empty if none is."""
+        for length in self._lengths.get(before[-1:], ()):
+            if (end := before[-length:]) in self._label_of:
+                return end
+        return ""
 
 
 def _stands_alone(before: str, whole: bool) -> bool:

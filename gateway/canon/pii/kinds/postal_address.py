@@ -20,6 +20,7 @@ _MAX_CHARS = 160
 _VALUE = re.compile(rf"[^\n\r;|<>\t{{}}]{{1,{_MAX_CHARS}}}")
 _SENTENCE_END = re.compile(r"(?<=[\w)]{4})[.!?](?=[ ][^\W\d_a-z])|(?<=\d)[.!?](?=[ ][^\W\d_])|[。！？]|[.!?]$")
 _OTHER = re.compile(r"https?:|www\.|[^\s@]{1,64}@|0x|[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}|[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_DIGIT = re.compile(r"\d")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 
@@ -35,7 +36,8 @@ def find(view: TextView) -> Iterator[Span]:
 def _end(text: str, place: Place) -> int:
     """Where the address ends that begins at a place; 0 if none does."""
     match = _VALUE.match(text, place.start)
-    if not match or _OTHER.match(match[0]):
+    # The digit first: in a text that consists of labels all that follows would be done for each of them.
+    if not match or not _DIGIT.search(match[0]) or _OTHER.match(match[0]):
         return 0
     value = match[0]
     if place.quote:
@@ -43,6 +45,6 @@ def _end(text: str, place: Place) -> int:
     if sentence := _SENTENCE_END.search(value):
         value = value[: sentence.start()]
     value = value.rstrip(" ,.\"'*")
-    if not any(map(str.isdigit, value)) or not _LETTERS.search(value):
+    if not _DIGIT.search(value) or not _LETTERS.search(value):
         return 0
     return place.start + len(value)
