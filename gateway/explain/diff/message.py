@@ -98,9 +98,8 @@ def _other_text(given: PromptPair, before: Message, after: Message, index: int, 
         reason, detail = Reason.USER_DATA, "words"
     if (
         role in {"user", PROMPT_ROLE}
-        and (not given.same_conversation or _is_newest_of_both(given, index, place))
         and reason in _OF_QUESTIONS | _IN_QUESTIONS
-        and asks_first(before.text, after.text, cause.at, given.places, is_marked=reason in _IN_QUESTIONS)
+        and _asks_first(given, index, place, cause, is_marked=reason in _IN_QUESTIONS)
     ):
         reason, detail = Reason.USER_DATA, QUESTION_FIRST
     return text_difference(
@@ -114,6 +113,30 @@ def _other_text(given: PromptPair, before: Message, after: Message, index: int, 
         detail=detail,
         between=given.between,
     )
+
+
+def _asks_first(given: PromptPair, index: int, place: int, cause: DiffCause, *, is_marked: bool) -> bool:
+    """Whether a message differs in a question in front of documents, in the same message or in those behind it.
+
+    What begins a prompt may be instructions: there a question has to show that it is one.
+    """
+    before, after = _with_next(given.before.messages, index), _with_next(given.after.messages, place)
+    is_newest = index + len(before) == len(given.before.messages) and place + len(after) == len(given.after.messages)
+    if given.same_conversation and not is_newest:
+        return False
+    texts = "\n\n".join(before), "\n\n".join(after)
+    is_named = place == 0 and "\n" not in after[0][: cause.at].lstrip()
+    return asks_first(*texts, cause.at, given.places, is_marked=is_marked, is_named=is_named)
+
+
+def _with_next(messages: Sequence[Message], index: int) -> list[str]:
+    """The texts of a message and of those that the application sends behind it, up to an answer."""
+    texts = [messages[index].text]
+    for message in messages[index + 1 :]:
+        if message.role not in {"user"} | LEADING_ROLES:
+            break
+        texts.append(message.text)
+    return texts
 
 
 def _is_a_users_part(text: str, at: int, given: PromptPair) -> bool:

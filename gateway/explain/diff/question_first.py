@@ -26,7 +26,13 @@ _QUESTION_MARKS = ("?", "？", "؟")
 
 
 def asks_first(
-    before: str, after: str, at: int, places: Sequence[DocumentPlace] = (), *, is_marked: bool = False
+    before: str,
+    after: str,
+    at: int,
+    places: Sequence[DocumentPlace] = (),
+    *,
+    is_marked: bool = False,
+    is_named: bool = False,
 ) -> bool:
     """Whether two texts differ in a question, and most of what follows it is documents that both contain.
 
@@ -38,6 +44,7 @@ def asks_first(
         at: Their first differing character.
         places: How the operator declares documents.
         is_marked: Whether only what ends with a question mark is a question.
+        is_named: Whether only what ends with one, or begins with a label such as ``Question:``, is a question.
     """
     lines = line_start(before, at), line_start(after, at)
     found = _first_shared(list(_blocks(before, lines[0])), list(_blocks(after, lines[1])))
@@ -49,7 +56,8 @@ def asks_first(
     if found is None:
         return False
     ends = _question_end(before, lines[0], found[0]), _question_end(after, lines[1], found[1])
-    return _are_questions(before[lines[0] : ends[0]].strip(), after[lines[1] : ends[1]].strip(), is_marked=is_marked)
+    one, other = before[lines[0] : ends[0]].strip(), after[lines[1] : ends[1]].strip()
+    return _are_questions(one, other, is_marked=is_marked, is_named=is_named)
 
 
 def _question_end(text: str, start: int, end: int) -> int:
@@ -103,7 +111,7 @@ def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def _are_questions(before: str, after: str, *, is_marked: bool) -> bool:
+def _are_questions(before: str, after: str, *, is_marked: bool, is_named: bool) -> bool:
     """Whether both pieces of text may be questions of users rather than two versions of one text."""
     if not before or not after or max(len(before), len(after)) > _LONGEST_QUESTION:
         return False
@@ -112,6 +120,6 @@ def _are_questions(before: str, after: str, *, is_marked: bool) -> bool:
         for text in (before, after)
     ):
         return True
-    return (
-        not is_marked and min(len(before.split()), len(after.split())) >= _LEAST_WORDS and not are_alike(before, after)
-    )
+    if is_marked or is_named or min(len(before.split()), len(after.split())) < _LEAST_WORDS:
+        return False
+    return not are_alike(before, after)

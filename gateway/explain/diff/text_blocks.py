@@ -1,9 +1,9 @@
 """Finds the same blocks of text in another order, such as retrieved documents that come shuffled.
 
 No separator has to be declared. A text is cut wherever any usual separator may stand: at line ends (so also at blank
-lines, headings and ``---``), tags, markers such as ``[3]``, and between the objects of a JSON list. A document is then
-one piece or several. Pieces that only come in another order are found by counting. Numbers of documents may stay where
-they are or move along.
+lines, headings and ``---``), tags, markers such as ``[3]``, between the objects of a JSON list, and at marks such as
+``||`` that come again in a line. A document is then one piece or several. Pieces that only come in another order are
+found by counting. Numbers of documents may stay where they are or move along; scores may be others.
 """
 
 import re
@@ -30,6 +30,20 @@ _NUMBERED = re.compile(
     r"(?=[\])\"'>]|[.:](?:\s|$)|\s?[-–—]\s|\s*$)"
 )
 """A document's number in front of it: ``Document 3:``, ``[3]``, ``3.``, ``<doc index="3">``."""
+
+_SCORED = r"(?:score|relevance|similarity|distance)\s?[:=]?\s?"
+_VALUE = r"\d{0,3}[.,]?\d{1,20}%?"
+_SCORE = re.compile(
+    rf"^[\])\s.:-]{{0,4}}(?:[\[(]?{_SCORED}{_VALUE}(?![\w.])[\])]?|[\[(]\d?[.,]\d{{1,20}}[\])])"
+    rf"|[\[(]{_SCORED}{_VALUE}[\])]$",
+    re.IGNORECASE,
+)
+"""What a search says of a document, in front of it or behind it: ``(score 0.97)``, ``[0.97]``. It is another one with
+every question, and no part of the document."""
+
+_BETWEEN = re.compile(r"(?<=\s)(?!--\s|\.\.\.\s)(?:[^\w\s]{2,8}|[|¦‖•·¶§])(?=\s)")
+_LEAST_SEPARATORS = 2
+_MOST_SEPARATORS = 4
 
 _AROUND = " \t\r[],;*_-=#:.)>\"'"
 """Characters at the ends of pieces that separate documents."""
@@ -84,7 +98,33 @@ def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered |
         at: Their first differing character.
         may_ask: Whether a user's question may stand behind the blocks, without a label in front of it.
     """
-    one, other = text_pieces(before, line_start(before, at)), text_pieces(after, line_start(after, at))
+    starts = line_start(before, at), line_start(after, at)
+    found = _reordered(before, after, at, starts, may_ask=may_ask)
+    separators = _separators(before, after, at) if found is None else ()
+    if not separators:
+        return found
+    cut = re.compile(rf"\s(?:{'|'.join(map(re.escape, separators))})\s|{_CUT.pattern}")
+    # Such a list may follow a label in its line.
+    label = before.rfind(": ", starts[0], at)
+    labels = (label + 2, starts[1] + label + 2 - starts[0]) if label >= 0 else starts
+    return _reordered(before, after, at, labels, may_ask=may_ask, cut=cut)
+
+
+def _separators(before: str, after: str, at: int) -> tuple[str, ...]:
+    """What stands between blanks, again and again, in the line of the first difference, such as ``||`` or ``###``."""
+    counts = []
+    for text in (before, after):
+        end = text.find("\n", at)
+        counts.append(Counter(_BETWEEN.findall(text, line_start(text, at), end if end >= 0 else len(text))))
+    both = ((each, count) for each, count in (counts[0] & counts[1]).most_common() if count >= _LEAST_SEPARATORS)
+    return tuple(each for each, _ in islice(both, _MOST_SEPARATORS))
+
+
+def _reordered(
+    before: str, after: str, at: int, starts: tuple[int, int], *, may_ask: bool, cut: re.Pattern[str] = _CUT
+) -> Reordered | None:
+    """The same as ``reordered``, from a position of each text on."""
+    one, other = text_pieces(before, starts[0], cut), text_pieces(after, starts[1], cut)
     left, right = next(one, None), next(other, None)
     if left is None or right is None or not (_occurs(left, after, at) and _occurs(right, before, at)):
         # Most differences end here, after two searches.
@@ -149,13 +189,13 @@ def line_start(text: str, at: int) -> int:
     return text.rfind("\n", 0, at) + 1
 
 
-def text_pieces(text: str, start: int) -> Iterator[TextPiece]:
-    """The pieces from a position on that are more than a separator."""
+def text_pieces(text: str, start: int, cut: re.Pattern[str] = _CUT) -> Iterator[TextPiece]:
+    """The pieces from a position on that are more than a separator; ``cut`` finds where they begin and end."""
     begin = start
-    for cut in _CUT.finditer(text, start):
-        if cut.start() >= begin and (piece := _piece(text, begin, cut.start())) is not None:
+    for found in cut.finditer(text, start):
+        if found.start() >= begin and (piece := _piece(text, begin, found.start())) is not None:
             yield piece
-        begin = cut.end()
+        begin = found.end()
     if (piece := _piece(text, begin, len(text))) is not None:
         yield piece
 
@@ -167,5 +207,5 @@ def _piece(whole: str, start: int, end: int) -> TextPiece | None:
     if found is not None:
         number = found["number"]
         text = text[found.end("number") :]
-    key = text.strip().strip(_AROUND)
+    key = _SCORE.sub("", text.strip()).strip(_AROUND)
     return TextPiece(key, number, start) if key or number else None

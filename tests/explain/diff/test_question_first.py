@@ -107,3 +107,38 @@ def test_an_edited_history_is_no_question():
 def test_documents_of_the_system_prompt_are_none_of_a_question():
     before, after = chat(("system", ONE), ("user", "Hi.")), chat(("system", OTHER), ("user", "Hi."))
     assert both(before, after, same_conversation=False) != HINTED
+
+
+@pytest.mark.parametrize("same_conversation", [False, True])
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_a_question_in_a_message_of_its_own(role, same_conversation):
+    system = ("system", "Be kind.")
+    for documents in (DOCUMENTS, SHUFFLED):
+        before = chat(system, ("user", "Fare to alpha?"), (role, "\n".join(DOCUMENTS)))
+        after = chat(system, ("user", "Do dogs travel free?"), (role, "\n".join(documents)))
+        assert both(before, after, same_conversation=same_conversation) == HINTED
+
+
+def test_documents_behind_an_answer_are_none_of_a_question():
+    rest = (("assistant", "One moment."), ("user", "\n".join(DOCUMENTS)))
+    before, after = (chat(("user", each), *rest) for each in ("Fare to alpha?", "Do dogs travel free?"))
+    assert both(before, after, same_conversation=False) != HINTED
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("You advise visitors of the harbour, in two sentences.", "Du berätst Gäste des Hafens, in zwei Sätzen."),
+        ("Summarize what the documents say.", "Translate all of it into Finnish, please."),
+    ],
+)
+def test_instructions_at_the_beginning_of_a_prompt_are_no_question(one, other):
+    before, after = (chat(("user", asked(each))) for each in (one, other))
+    assert both(before, after, same_conversation=False) == ("user_data", "words")
+    before, after = (completion(asked(each)) for each in (one, other))
+    assert both(before, after, same_conversation=False) != HINTED
+    for front in ("", "Use the documents.\n"):
+        before, after = (chat(("user", asked(each, front=f"{front}Task: "))) for each in (one, other))
+        assert both(before, after, same_conversation=False) == HINTED
+    before, after = (chat(("system", "Be kind."), ("user", asked(each))) for each in (one, other))
+    assert both(before, after, same_conversation=False) == HINTED

@@ -39,6 +39,8 @@ FORMS = {
         f'<doc index="{n}">{each}</doc>' for n, each in enumerate(passages, 1)
     ),
     "tags with ids": lambda passages: "\n".join(f'<doc id="{each[4:9]}">\n{each}\n</doc>' for each in passages),
+    "bars in a line": " || ".join,
+    "rules in a line": lambda passages: "Context: " + " ### ".join(passages),
     "objects": lambda passages: "[" + ", ".join(f'{{"text": "{each}"}}' for each in passages) + "]",
 }
 each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -89,6 +91,23 @@ def test_a_request_of_any_length_may_follow_a_closing_tag():
         assert found(f"{before}\n{request}", f"{before}\nIt is for the market.", may_ask=True) is None
         edited = f"Read.\n{after.replace('open', 'shut')}\nI need its prices."
         assert found(f"Read.\n{before}\n{request}", edited, may_ask=True) is None
+
+
+@pytest.mark.parametrize(
+    "form", ["(score {}) {}", "Score: {} {}", "[{}] {}", "1. (relevance={}) {}", "{1} (score: {0})"]
+)
+def test_scores_of_documents_may_change(form):
+    before = "\n".join(form.format(score, each) for score, each in zip((0.97, 0.9, 0.875), PASSAGES, strict=True))
+    after = "\n".join(form.format(score, each) for score, each in zip((0.93, 0.85, 0.8), MOVED, strict=True))
+    assert found(before, after).pieces == 3
+    assert found(before, after.replace("open", "shut")) is None
+    assert found(before, before.replace("0.9", "0.8")) is None
+
+
+def test_a_mark_that_does_not_come_again_separates_nothing():
+    before, after = " || ".join(PASSAGES[:2]), " || ".join(PASSAGES[1::-1])
+    assert found(before, after) is None
+    assert found(f"{before} || It is free.", f"{after} || It is free.").pieces == 2
 
 
 def test_short_values_are_no_blocks():
