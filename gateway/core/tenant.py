@@ -29,9 +29,12 @@ APPLICATION_FORM = "ID or ID@VERSION, each of 1 to 64 characters out of A-Z a-z 
 
 
 def is_application(text: str) -> bool:
-    """Whether an application can have this name, or this id for all its versions."""
+    """Whether an application can have this name, or this id for all its versions.
+
+    In names of spaces a second ``@`` marks a prompt that the client may not use.
+    """
     name, at, version = text.partition("@")
-    return is_name(name) and (not at or is_name(version))
+    return is_name(name) and (not at or is_name(version.removeprefix("@")))
 
 
 def check_name(text: str) -> str:

@@ -278,7 +278,7 @@ class LastingWarmup:
         return items
 
     def _name(self, caller: Caller, model: ModelId) -> SpaceName:
-        application = caller.application.name if caller.application is not None else ""
+        application = caller.application.space if caller.application is not None else ""
         return model, self._links.owner(caller), caller.scope, application
 
     def _add(self, items: Iterable[PendingWarmup], cause: WarmCause, now: float) -> None:
