@@ -24,7 +24,7 @@ from gateway.commands.trial_setup import (
     trial_encoder,
     trial_setup,
 )
-from gateway.core.advice import advice_on
+from gateway.core.advice import HINTS, advice_on
 from gateway.core.canonical import RuleMode, RuleName
 from gateway.core.reasons import REASONS
 from gateway.evaluation.bad_input import BadInput
@@ -304,6 +304,9 @@ def _fix(compared: _DiffRun) -> Iterator[tuple[str, str]]:
         )
     if result.difference is not None:
         yield from _wrapped(advice_on(result.difference, _applied(compared)), indent="  ")
+        hint = HINTS.get(result.difference.detail)
+        if hint is not None and result.tokens is not None:
+            yield from _wrapped(hint.gain.format(tokens=f"{result.lost_tokens:,}"), indent="  ")
 
 
 def _applied(compared: _DiffRun) -> frozenset[RuleName]:

@@ -141,6 +141,20 @@ def test_a_rule_that_the_configuration_applies_is_not_advised_again(compared, tm
             assert "dynamic-suffix" not in found["advice"]
 
 
+def test_a_question_in_front_of_documents_shows_what_documents_first_would_gain(compared):
+    documents = "\n\n".join(f"Document {n}: {CAFE} It has {n} rooms, and a garden with many plants." for n in range(4))
+    before, after = (
+        chat(system(CAFE), {"role": "user", "content": f"{question}\n\n{documents}"})
+        for question in ("Is there a garden behind the house?", "When does the kitchen close on Sundays?")
+    )
+    _, found = compared(before, after, "--json")
+    assert found["detail"] == "question_first"
+    _, report = compared(before, after)
+    gain = f"With the documents first, up to {found['lost_tokens']:,} tokens more could be reused."
+    assert gain in " ".join(report.split())
+    assert found["lost_tokens"] > 100
+
+
 def test_the_order_of_keys_counts_where_the_prompt_shows_it(compared):
     parameters = {"type": "object", "properties": {}, "required": []}
     one = {"name": "menu", "description": "The menu of a day.", "parameters": parameters}

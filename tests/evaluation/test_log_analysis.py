@@ -7,7 +7,9 @@ from planted_logs import BEGAN, chat, entry, lines, support_log, timed_log, toke
 
 from gateway.config.settings import load_settings
 from gateway.evaluation.analysis.analysis_options import configured_options, default_options
+from gateway.evaluation.analysis.analysis_report import report_of
 from gateway.evaluation.analysis.log_pipeline import SimulatedFleets, analyze_logs
+from gateway.evaluation.analysis.report_parts import Listing, Paragraph
 
 NO_FLEETS = SimulatedFleets((), ())
 WITHIN = 0.02
@@ -108,6 +110,36 @@ def test_clients_that_format_the_same_content_differently(analyzed):
     assert family["difference"]["reason"] == "whitespace"
     assert family["requests"] == 15
     assert {each.rule: each.requests for each in analysis.rules}["whitespace"] == 15
+
+
+def test_documents_in_another_order_come_with_a_declaration_to_copy(analyzed, tmp_path):
+    documents = [f'<document id="{n}">\n{words(("plants", n), 120)}\n</document>' for n in range(4)]
+
+    def entries():
+        for number in range(12):
+            turned = documents[number % 4 :] + documents[: number % 4]
+            yield entry(chat("\n".join(turned), words(("q", number), 10)), BEGAN + number)
+
+    def reported(analysis):
+        (section,) = (each for each in report_of(analysis).sections if each.title == "Canonicalization")
+        return [part.text for part in section.parts if isinstance(part, Paragraph | Listing)]
+
+    analysis = analyzed(entries())
+    assert by_code(analysis)["documents_reordered"] > 0.1
+    said = reported(analysis)
+    assert any(line.startswith("document-order: nothing is declared (canon.document_order.documents)") for line in said)
+    assert any("inner-spaces, dash-style, json-text, system-order are not tried" in line for line in said)
+    assert not any("document-order" in line for line in said if line.startswith("Nothing to change"))
+    (declaration,) = (line for line in said if line.startswith("canon:"))
+
+    config = tmp_path / "gateway.yaml"
+    config.write_text(
+        "models: [{id: m, replicas: ['http://h:1'], tokenizer: 'builtin:demo'}]\n" + declaration, encoding="utf-8"
+    )
+    declared = analyzed(entries(), options=configured_options(load_settings(config), tokenizer=None, model=None))
+    assert declared.undeclared == ["pattern"]
+    assert {each.rule: each.points for each in declared.rules}["document-order"] > 10
+    assert not any(line.startswith("canon:") for line in reported(declared))
 
 
 def test_families_are_summed_over_hours(analyzed):

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
+from gateway.core.canonical import OPT_IN, RuleName
+from gateway.core.reasons import Reason
 from gateway.evaluation.analysis.expected_hits import POLICIES
 from gateway.evaluation.analysis.log_analysis import ApplicationShare, LogAnalysis
 from gateway.evaluation.analysis.report_parts import Bars, Figures, Listing, Paragraph, ReportDocument, ReportSection
@@ -15,6 +17,8 @@ _FAMILIES = 10
 _PERSONAL_DATA = 10
 _SHORT_TOKENS = 128
 _MILLION = 1_000_000
+_WORTH_A_TRIAL = 0.005
+_DECLARED_IN = {RuleName.PATTERN: "canon.patterns", RuleName.DOCUMENT_ORDER: "canon.document_order.documents"}
 
 
 def report_of(analysis: LogAnalysis) -> ReportDocument:
@@ -190,8 +194,17 @@ def _families(families: Sequence[dict[str, Any]]) -> Iterator[Paragraph | Figure
     )
 
 
-def _rules(analysis: LogAnalysis) -> Iterator[Paragraph | Figures]:
-    idle = [each.rule for each in analysis.rules if not each.requests]
+_DECLARATION = """\
+canon:
+  document_order:
+    documents:
+      - {name: tags, opening: "<document", closing: "</document>", id: 'id="([^"]+)"'}
+"""
+"""Documents in tags, the most usual form."""
+
+
+def _rules(analysis: LogAnalysis) -> Iterator[Paragraph | Figures | Listing]:
+    idle = [each.rule for each in analysis.rules if not each.requests and each.rule not in analysis.undeclared]
     rows = [
         (
             "all together" if each.rule == "all" else each.rule,
@@ -208,7 +221,21 @@ def _rules(analysis: LogAnalysis) -> Iterator[Paragraph | Figures]:
         yield Figures(names, rows)
     if idle:
         yield Paragraph(f"Nothing to change: {', '.join(idle)}.")
+    for rule in analysis.undeclared:
+        yield Paragraph(f"{rule}: nothing is declared ({_DECLARED_IN[RuleName(rule)]}), so it has nothing to change.")
+    if RuleName.DOCUMENT_ORDER in analysis.undeclared and any(
+        each.code == Reason.DOCUMENTS_REORDERED and each.share >= _WORTH_A_TRIAL for each in analysis.reasons
+    ):
+        yield Paragraph(
+            "Documents come in another order. If their order means nothing, declare them, and analyze with --config "
+            "what it gains. Documents in tags, for example:"
+        )
+        yield Listing(_DECLARATION)
     yield Paragraph("history-trim is not tried: a log does not say how many tokens the model takes.")
+    yield Paragraph(
+        f"{', '.join(rule for rule in RuleName if rule in OPT_IN)} are not tried either, because they change how texts "
+        "look or what is read first: prefix-gateway canon shows what they would change."
+    )
 
 
 def _personal_data(found: Sequence[dict[str, Any]]) -> Iterator[Paragraph | Figures]:

@@ -199,6 +199,7 @@ class LogAnalysis(msgspec.Struct, frozen=True):
         families: Families that send the same content in another form.
         findings: Causes of missed tokens, with place and example.
         rules: The gain of each rule, largest first; empty if it was not worked out.
+        undeclared: Those of them that change nothing because nothing is declared for them.
         suggestions: Slots for ``dynamic-suffix``.
         personal_data: Personal data in prefixes.
         expected: Expected hit rates; empty if they were not simulated.
@@ -227,6 +228,7 @@ class LogAnalysis(msgspec.Struct, frozen=True):
     families: list[dict[str, Any]]
     findings: list[dict[str, Any]]
     rules: list[RuleGain]
+    undeclared: list[str]
     suggestions: list[dict[str, Any]]
     personal_data: list[dict[str, Any]]
     expected: list[ExpectedHits]

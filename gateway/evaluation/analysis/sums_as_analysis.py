@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import ALL_RULES, OPT_IN, RuleName
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.evaluation.analysis.analysis_options import ENGINE_TOKENIZER, AnalysisOptions
@@ -130,6 +131,7 @@ def analysis_of(sums: LogSums, expected: list[ExpectedHits], expected_note: str)
         families=explained.families[:_APPLICATIONS],
         findings=[_finding(each, totals.prompt_tokens) for each in explained.findings[:_FINDINGS]],
         rules=rules,
+        undeclared=_undeclared(rules, options.canon),
         suggestions=explained.suggestions[:_FINDINGS],
         personal_data=[each._asdict() for each in sums.personal_data[:_PERSONAL_DATA]],
         expected=expected,
@@ -243,6 +245,13 @@ def _reasons(totals: Totals) -> list[ReasonShare]:
 
 def _codes(totals: Totals) -> "Counter[str]":
     return Counter({reason.value: int(tokens) for reason, tokens in totals.missed_tokens.items() if tokens})
+
+
+def _undeclared(rules: Sequence[RuleGain], canon: CanonSettings) -> list[str]:
+    """The rules that found nothing because nothing is declared for them."""
+    declared = {RuleName.PATTERN: canon.patterns, RuleName.DOCUMENT_ORDER: canon.document_order.documents}
+    idle = {each.rule for each in rules if not each.requests}
+    return [str(rule) for rule, found in declared.items() if rule in idle and not found]
 
 
 def _rules(totals: Totals) -> list[RuleGain]:
