@@ -73,7 +73,7 @@ def test_turned_off_nothing_of_it_is_needed():
         ("{headers: {a: ''}}", "tracing.headers: a and its value have to fit an HTTP header"),
         ('{headers: {a: "hunter2\\n"}}', "tracing.headers: a and its value have to fit an HTTP header"),
         ("{headers: {'a b': hunter2}}", "tracing.headers: a b and its value have to fit an HTTP header"),
-        ("{headers: {a: 'file:/no/such/file'}}", "tracing.headers.a: secret file /no/such/file cannot be read"),
+        ("{headers: {a: 'file:/no/such/file'}}", "tracing.headers: secret file /no/such/file cannot be read"),
         ("{ratio: 1}", "tracing.ratio: unknown key"),
     ],
 )
