@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
@@ -20,9 +20,11 @@ from gateway.canon.rule import NOTHING, NOTHING_NOW, Detected, Edit, Fields, Rul
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, texts_of
-from gateway.config.canon_settings import DynamicSuffixSettings
 from gateway.core.canonical import RuleName
 from gateway.core.json_edit import Path
+
+if TYPE_CHECKING:
+    from gateway.config.canon_settings import DynamicSuffixSettings
 
 _NUMBER = "{number}"
 _DIGITS = "([0-9]{1,9})"
@@ -35,7 +37,7 @@ class BlockForm:
         settings: Pointer, opening and closing line.
     """
 
-    def __init__(self, settings: DynamicSuffixSettings) -> None:
+    def __init__(self, settings: "DynamicSuffixSettings") -> None:
         front, behind = settings.pointer.split(_NUMBER)
         self._front, self._behind = front, behind
         self._opening, self._closing = settings.opening, settings.closing
@@ -224,7 +226,7 @@ class DynamicSuffix:
 
     name: ClassVar[RuleName] = RuleName.DYNAMIC_SUFFIX
 
-    def __init__(self, settings: DynamicSuffixSettings) -> None:
+    def __init__(self, settings: "DynamicSuffixSettings") -> None:
         self._form = BlockForm(settings)
         self._search = Search(settings, self._form.pattern)
 

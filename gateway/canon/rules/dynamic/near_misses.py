@@ -6,6 +6,7 @@ For people who try the rule. It repeats the search without its short cuts, so it
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.canon.code_spans import touched
 from gateway.canon.recognizer import id_kinds
@@ -18,7 +19,9 @@ from gateway.canon.rules.dynamic.movable_pieces import VaryingValue, lowered
 from gateway.canon.rules.dynamic.not_taken import NotTaken, Refused
 from gateway.canon.rules.dynamic.search import PlacedFinding, current, kind_name, placement
 from gateway.canon.texts import LONGEST_TEXT
-from gateway.config.canon_settings import DynamicSuffixSettings
+
+if TYPE_CHECKING:
+    from gateway.config.canon_settings import DynamicSuffixSettings
 
 _DIGIT, _LETTER = re.compile(r"[0-9]"), re.compile(r"[A-Za-z]")
 _LONGEST_LINE = 4096
@@ -78,7 +81,7 @@ class NearMiss:
 
 
 def near_misses(
-    text: str, now: float, settings: DynamicSuffixSettings, moved: Sequence[tuple[int, int]] = ()
+    text: str, now: float, settings: "DynamicSuffixSettings", moved: Sequence[tuple[int, int]] = ()
 ) -> list[NearMiss]:
     """The near misses in a text: those that are closest to being taken first.
 
@@ -150,7 +153,7 @@ def _off_or_placed(
     lines: Sequence[str],
     placed: Sequence[PlacedFinding],
     pointer: re.Pattern[str],
-    settings: DynamicSuffixSettings,
+    settings: "DynamicSuffixSettings",
     *,
     now: float,
 ) -> Iterator[Refused]:

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
@@ -21,8 +22,10 @@ from gateway.canon.rules.dynamic.not_taken import NotTaken
 from gateway.canon.rules.dynamic.opening_time import opening_time
 from gateway.canon.rules.dynamic.quoted_data import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS, QuotedData
 from gateway.canon.texts import LONGEST_TEXT
-from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 from gateway.config.operator_patterns import Found, OwnRegex, TooSlow
+
+if TYPE_CHECKING:
+    from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
 
 _LABELLED = re.compile(r"\s*(?:[-*•]\s+)?[*_]*([^:：=\n]{1,40}?)[*_]*\s*[:：=](?!//)")
 _WORDS = re.compile(r"[^\W\d_]+")
@@ -89,7 +92,7 @@ class OperatorSlots:
         settings: The slots.
     """
 
-    def __init__(self, settings: Sequence[SlotSettings]) -> None:
+    def __init__(self, settings: "Sequence[SlotSettings]") -> None:
         self._slots = [(each, OwnRegex(each.regex)) for each in settings]
 
     def find(self, text: str, model: str, pointer: re.Pattern[str]) -> Iterator[VaryingValue]:
@@ -165,7 +168,7 @@ class Search:
         pointer: Matches a pointer.
     """
 
-    def __init__(self, settings: DynamicSuffixSettings, pointer: re.Pattern[str]) -> None:
+    def __init__(self, settings: "DynamicSuffixSettings", pointer: re.Pattern[str]) -> None:
         self._slots = OperatorSlots(settings.slots) if settings.slots else None
         self._pointer = pointer
         # A line of a context block, or one whose first sentence was moved.
