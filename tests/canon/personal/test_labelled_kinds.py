@@ -73,10 +73,13 @@ def test_the_same_number_without_its_name_is_left(before, value, behind):
     assert ("national_id", value) not in found(f"Some units: {value}{behind}, thanks")
 
 
-@pytest.mark.parametrize(("before", "value", "behind"), list(cases(IDS)))
+_WITHOUT_CHECK_DIGIT = {"250528-2764034", "909-74-0556", "047707/099", "710225-78-0313", "53163-1049284-1"}
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "behind"), [each for each in cases(IDS) if each[1] not in _WITHOUT_CHECK_DIGIT]
+)
 def test_another_last_character_is_left(before, value, behind):
-    if value in {"250528-2764034", "909-74-0556", "047707/099", "710225-78-0313", "53163-1049284-1"}:
-        pytest.skip("has no check digit")
     other = "ABCDEFGHIJ"["ABCDEFGHIJ".find(value[-1]) - 1] if value[-1].isalpha() else str((int(value[-1]) + 1) % 10)
     assert not any(kind == "national_id" for kind, _ in found(f"{before}{value[:-1]}{other}{behind}"))
 
