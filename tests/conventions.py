@@ -141,6 +141,7 @@ def main() -> int:
     found = [
         *duplicate_classes(modules),
         *duplicate_files(modules),
+        *duplicate_files([file for file in tracked("tests/*.py") if file.name.startswith("test_")]),
         *discouraged_words([*modules, *tracked(*TEXTS)]),
         *discouraged_in_code([*modules, *tracked(*TESTS)]),
     ]

@@ -91,7 +91,7 @@ _BRIEFING_SYSTEM = "You write the briefing of the operations desk. What it has t
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class DemoApplication:
     """One application.
 
     Attributes:
@@ -155,10 +155,10 @@ def briefing(rng: Random) -> Script:
 
 
 APPLICATIONS = (
-    Application("support chat", "support-chat", 8, support),
-    Application("RAG", "rag", 6, rag),
-    Application("agent with tools", "agent", 4, agent),
-    Application(
+    DemoApplication("support chat", "support-chat", 8, support),
+    DemoApplication("RAG", "rag", 6, rag),
+    DemoApplication("agent with tools", "agent", 4, agent),
+    DemoApplication(
         "briefing",
         "briefing",
         2,

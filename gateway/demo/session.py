@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.live import Live
 
 from gateway.demo import demo_view as view
-from gateway.demo.applications import APPLICATIONS, Application, Script
+from gateway.demo.applications import APPLICATIONS, DemoApplication, Script
 from gateway.demo.children import ChildFailed, Children
 from gateway.demo.demo_client import Client, RequestFailed
 from gateway.demo.demo_plan import GATEWAY, REPLICAS, ROUND_ROBIN, Side, configuration
@@ -70,12 +70,12 @@ class Traffic:
             if isinstance(result, Exception):
                 raise result
 
-    async def _use(self, application: Application, rng: Random) -> None:
+    async def _use(self, application: DemoApplication, rng: Random) -> None:
         await self._think(rng)
         while not self._closing.is_set():
             await self._converse(application, application.script(rng), rng)
 
-    async def _converse(self, application: Application, script: Script, rng: Random) -> None:
+    async def _converse(self, application: DemoApplication, script: Script, rng: Random) -> None:
         fields = next(script)
         while not self._closing.is_set():
             try:
