@@ -37,7 +37,7 @@ from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import ResetCause, SpaceSelection
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
-from gateway.experiment import Experiment, ExperimentObserver
+from gateway.experiment import Experiment
 from gateway.explain.worker.history_keeper import FileHistory, HistoryKeeper
 from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
@@ -54,7 +54,6 @@ from gateway.observer_adapters import (
     EpochEndObservers,
     PersonalDataObservers,
     PromptObservers,
-    SpaceTotalsObserver,
 )
 from gateway.overload import BusyReplicas, Overload
 from gateway.prompts import PromptRegistry, some_of
@@ -238,8 +237,8 @@ class Gateway:
             store=self._cluster.contexts,
             threads=self._models.threads,
         )
-        observers: list[Observer] = [counts, self._feeds, self._audit]
-        observers += [SpaceTotalsObserver(self._spaces), self._predictions, ExperimentObserver(self._explain)]
+        observers: list[Observer] = [counts, self._feeds, self._spaces, self._predictions]
+        observers += [self._audit] if audit.file is not None else []
         observers += [RequestLog()] if settings.log.requests else []
         observers = [AllObservers(observers)]
         flow = self._build_flow(observers, PromptObservers([links.ledger, links.hot]))

@@ -17,9 +17,8 @@ from gateway.config.experiment_settings import ExperimentSettings
 from gateway.core.experiment_group import Assignment, ExperimentGroup, ExperimentSample
 from gateway.core.explanation import MEASUREMENT
 from gateway.core.outcome import Ending
-from gateway.core.ports import Explains
 from gateway.core.request import ChatRequest
-from gateway.core.settlement import Refusal, Settlement
+from gateway.core.settlement import Settlement
 
 _HASHES = 1 << 64
 _SALT_BYTES = 24
@@ -92,26 +91,8 @@ def _opening(fields: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(leading)
 
 
-class ExperimentObserver:
-    """An ``Observer`` that reports finished requests of the experiment.
-
-    Args:
-        explains: The explain worker.
-    """
-
-    def __init__(self, explains: Explains) -> None:
-        self._explains = explains
-
-    def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``."""
-        if settlement.assignment is not None and settlement.decision is not None:
-            self._explains.record_sample(_sample(settlement, settlement.assignment))
-
-    def on_refused(self, refusal: Refusal) -> None:
-        """See ``Observer``. Refused requests belong to no group."""
-
-
-def _sample(settled: Settlement, assignment: Assignment) -> ExperimentSample:
+def experiment_sample(settled: Settlement, assignment: Assignment) -> ExperimentSample:
+    """What a finished request of the experiment took, for the explain worker."""
     cached = settled.predicted_tokens if settled.cached_tokens is None else settled.cached_tokens
     return ExperimentSample(
         at=time.time(),

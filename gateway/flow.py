@@ -30,6 +30,7 @@ from gateway.core.block_chain import chain_block_size
 from gateway.core.errors import GatewayError, NoReplica, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
+from gateway.core.outcome import Ending
 from gateway.core.portions import Portioned, finished
 from gateway.core.ports import (
     Canonicalizes,
@@ -48,7 +49,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
-from gateway.experiment import Experiment, random_salt
+from gateway.experiment import Experiment, experiment_sample, random_salt
 from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
@@ -165,10 +166,14 @@ class Flow:
                 self._observe(context, None, error.status, error.code)
                 raise
             served = self._attempts.give_up(context, context.placed, sink)
-        replies = await self._settler.settle(context, served)
-        failure = response_failure(served.outcome, context.encoded.model.id)
-        settled = self._observe(context, served, response_status(served.outcome), failure.code if failure else None)
-        self._explain(context, served, settled, replies)
+        explained = self._explains.enabled
+        replies = await self._settler.settle(context, served, explained=explained)
+        outcome, failure = served.outcome, None
+        if outcome.ending is not Ending.COMPLETE:
+            failure = response_failure(outcome, context.encoded.model.id)
+        settled = self._observe(context, served, response_status(outcome), failure.code if failure else None)
+        if explained:
+            self._explain(context, served, settled, replies)
         if failure is not None:
             try:
                 raise failure
@@ -400,7 +405,7 @@ class Flow:
         self, context: RequestContext, served: Served, settled: Settlement, replies: Sequence[ReplyChoice]
     ) -> None:
         """Hand the record of an answered request to the explain worker, which works on it later."""
-        if not self._explains.enabled or settled.status != 200 or not is_prefilled(served.outcome):
+        if settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
             self._explains.record_request(
@@ -416,6 +421,11 @@ class Flow:
         settled = settlement(context, served, status, code, time.monotonic())
         for observer in self._observers:
             observer.on_settled(settled)
+        if settled.assignment is not None and settled.decision is not None:
+            try:
+                self._explains.record_sample(experiment_sample(settled, settled.assignment))
+            except Exception:  # noqa: BLE001 - as in ``_explain``
+                _log.exception("sample_failed", request_id=settled.request_id)
         if context.trace is not None:
             context.trace.settled(settled)
         return settled

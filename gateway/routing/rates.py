@@ -110,18 +110,20 @@ class LearnedRates:
     @property
     def rates(self) -> Rates:
         """The current estimate."""
-        own = self._rates
-        if self._pool is None:
+        own, pool, combined = self._rates, self._pool, self._combined
+        if pool is None:
             return own
-        pooled = self._pool._rates
-        if self._combined[0] is not own or self._combined[1] is not pooled:
-            self._combined = own, pooled, self._combine(own, pooled, self._pool._mean_seconds)
-        return self._combined[2]
+        if combined[0] is not own or combined[1] is not pool._rates:
+            combined = self._combined = own, pool._rates, self._combine(own, pool)
+        return combined[2]
 
-    def _combine(self, own: Rates, pooled: Rates, mean_seconds: float) -> Rates:
-        """The rates of a replica whose model has shared rates and a mean time to first token."""
+    def _combine(self, own: Rates, pool: "LearnedRates") -> Rates:
+        """The rates of a replica that learns beside others of its model."""
+        pooled = pool._rates
         if self._evidence < _ENOUGH:
             return pooled
+        weight = pool._long.weight + pool._short.weight
+        mean_seconds = (pool._long.y + pool._short.y) / weight if weight else 0.0
         ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
         alike = 1 / _CLEARLY < ratio < _CLEARLY
         near = abs(own.base_seconds - pooled.base_seconds) < max(_BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * mean_seconds)
@@ -133,7 +135,7 @@ class LearnedRates:
 
     def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
         """A first token came ``seconds`` after dispatch, ``prefill_tokens`` having been prefilled meanwhile."""
-        if prefill_tokens < 0 or not _is_time(seconds):
+        if prefill_tokens < 0 or not 0 < seconds < math.inf:
             return
         if self._pool is not None:
             self._pool.observe_first_token(prefill_tokens, seconds)
@@ -151,12 +153,12 @@ class LearnedRates:
 
     def observe_decode(self, completion_tokens: int, seconds: float) -> None:
         """``completion_tokens`` after the first took ``seconds``."""
-        if completion_tokens <= 0 or not _is_time(seconds):
+        if completion_tokens <= 0 or not 0 < seconds < math.inf:
             return
         if self._pool is not None:
             self._pool.observe_decode(completion_tokens, seconds)
-        decode = self._decode.observe(seconds / completion_tokens)
-        self._rates = replace(self._rates, decode_seconds_per_token=decode)
+        old, decode = self._rates, self._decode.observe(seconds / completion_tokens)
+        self._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, decode, old.request_seconds)
 
     def observe_request(self, prefill_tokens: int, completion_tokens: int, seconds: float, *, streamed: bool) -> None:
         """A whole request took ``seconds``.
@@ -164,19 +166,15 @@ class LearnedRates:
         An answer that was not streamed shows its first token only with its last, so its prefill time is what remains
         once the decode time is taken off; it is used only where decoding is a small part.
         """
-        if not _is_time(seconds):
+        if not 0 < seconds < math.inf:
             return
-        self._rates = replace(self._rates, request_seconds=self._request.observe(seconds))
+        old, whole = self._rates, self._request.observe(seconds)
+        self._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, old.decode_seconds_per_token, whole)
         if streamed or prefill_tokens < _EVIDENCE_TOKENS:
             return
         decode = max(completion_tokens - 1, 0) * self.rates.decode_seconds_per_token
         if decode < seconds * _DECODE_SHARE:
             self.observe_first_token(prefill_tokens, seconds - decode)
-
-    @property
-    def _mean_seconds(self) -> float:
-        weight = self._long.weight + self._short.weight
-        return (self._long.y + self._short.y) / weight if weight else 0.0
 
     def _fit_anew(self) -> None:
         """Fit all observations while they are still at hand: what bounded the first was not learned from the others."""
@@ -292,7 +290,3 @@ def _median(values: Iterable[float], belief: float) -> float:
 
 def _expected(rates: Rates, tokens: float) -> float:
     return max(rates.base_seconds + tokens * rates.prefill_seconds_per_token, _SHORTEST)
-
-
-def _is_time(seconds: float) -> bool:
-    return math.isfinite(seconds) and seconds > 0

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.core.ports import SpaceObserver
-from gateway.core.settlement import Settlement
+from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpaceGrant, SpaceSelection
 from gateway.core.tenant import Caller, Tenant
 from gateway.spaces.resets import EpochChanges, EpochFloors, Reset, Resets
@@ -25,7 +25,7 @@ from gateway.spaces.space_epoch import (
 
 
 class PrefixSpaces:
-    """Assigns every request to its space and current epoch.
+    """Assigns every request to its space and current epoch. An ``Observer``: answers count for their epoch.
 
     With isolation, or where epochs expire, an unknown space starts an epoch number that was never used before. So any
     loss of state (a reset, an expiry, a lost file, one space too many) makes cached prefixes unreachable, and never
@@ -200,7 +200,7 @@ class PrefixSpaces:
         if not self._rules.numbered or bool(space.tenant) is not self._rules.isolated:
             return True  # the configurations differ
         self._last_epoch = max(self._last_epoch, space.epoch)
-        known = self._epochs.named(space_epoch.id)
+        known = self._epochs.by_id.get(space_epoch.id)
         if known is not None:
             known.used_at = max(known.used_at, min(space_epoch.used_at, now))
             return known.ended_at is None or known.cause is ResetCause.CROWDED_OUT
@@ -222,7 +222,7 @@ class PrefixSpaces:
 
     def used_elsewhere(self, epoch_id: str, used_at: float, now: float) -> None:
         """Another gateway used an epoch."""
-        space_epoch = self._epochs.named(epoch_id)
+        space_epoch = self._epochs.by_id.get(epoch_id)
         if space_epoch is not None and space_epoch.ended_at is None:
             space_epoch.used_at = max(space_epoch.used_at, min(used_at, now))
             self.changed = True
@@ -263,9 +263,11 @@ class PrefixSpaces:
 
     # Observer
 
-    def count(self, settlement: Settlement) -> None:
-        """Add a complete answer to the totals of its epoch, which may have ended meanwhile."""
-        space_epoch = self._epochs.named(settlement.space)
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``: add a client's answer to the totals of its epoch, which may have ended meanwhile."""
+        if settlement.status != 200 or settlement.warming:
+            return
+        space_epoch = self._epochs.by_id.get(settlement.space)
         if space_epoch is None:
             return
         figures = space_epoch.figures
@@ -274,6 +276,9 @@ class PrefixSpaces:
         figures.cached_tokens += settlement.cached_tokens or 0
         figures.saved_prefill_seconds += settlement.saved_prefill_seconds
         self.changed = True
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
 
     # For the file
 

@@ -40,7 +40,7 @@ class RequestLog:
             status=s.status,
             code=s.code,
             ending=str(s.ending) if s.ending else "unrouted",
-            replica=s.decision.replica if s.decision else None,
+            replica=s.decision.target.replica if s.decision else None,
             decision=str(s.decision.kind) if s.decision else None,
             tokens_from=str(s.token_source),
             prompt_tokens=s.prompt_tokens,
