@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -51,11 +51,32 @@ class InflightRequest(LazyTimer):
 
 _log = structlog.get_logger("gateway.proxy")
 
+_T = TypeVar("_T")
+
+
+class _Deciding(Generic[_T]):
+    """An attribute of a replica that decides whether it gets requests: a change of it calls ``on_change``."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, replica: "Replica", owner: type) -> _T:
+        value: _T = replica.__dict__[self._name]
+        return value
+
+    def __set__(self, replica: "Replica", value: _T) -> None:
+        before = replica.__dict__.get(self._name)
+        replica.__dict__[self._name] = value
+        if before != value:
+            replica.on_change()
+
 
 class Replica:
     """One engine replica.
 
     Attributes:
+        on_change: Called when something changes that placement may keep: whether it gets requests, its targets, or its
+            block size. Loads, rates and the breaker change without it.
         id: Its name.
         url: Base URL, as configured.
         origin: The URL, parsed.
@@ -82,6 +103,12 @@ class Replica:
             other ranks are other replicas then.
     """
 
+    up = _Deciding[bool | None]()
+    ramp_until = _Deciding[float]()
+    region = _Deciding[str]()
+    warming = _Deciding[bool]()
+    wrong_model = _Deciding[bool]()
+
     def __init__(
         self,
         replica_id: ReplicaId,
@@ -93,6 +120,7 @@ class Replica:
         region: str = "",
         breaker: BreakerLimits = DEFAULT_LIMITS,
     ) -> None:
+        self.on_change: Callable[[], None] = _nothing
         self.id = replica_id
         self.url = url
         self.origin = Origin.parse(url)
@@ -101,7 +129,7 @@ class Replica:
         self.region = region
         self.speed = speed
         self.traffic = ModelTraffic()
-        self.up: bool | None = None
+        self.up = None
         self.down_since: float | None = None
         self.ramp_until = 0.0
         self.breaker = Breaker(breaker)
@@ -150,6 +178,7 @@ class Replica:
         (self.drain_causes.add if on else self.drain_causes.discard)(cause)
         if self.draining is before:
             return False
+        self.on_change()
         _log.info("replica_draining" if self.draining else "replica_drain_ended", replica=self.id, cause=str(cause))
         return True
 
@@ -239,12 +268,15 @@ class Replica:
 
     def end_scrape(self, facts: EngineFacts, valid_until: float) -> None:
         """Its metrics were read; foreign load is valid until ``valid_until`` (monotonic seconds)."""
-        self.facts = facts
+        before, self.facts = self.facts, facts
         several = len(facts.ranks) > 1
         ranks = [each.rank for each in facts.ranks] if several else [0]
         if list(self._targets) != ranks:
             self._targets = {rank: Target(self.id, rank) for rank in ranks}
             self.targets = tuple(self._targets.values())
+            self.on_change()
+        elif before.block_size != facts.block_size:
+            self.on_change()
         by_rank = {each.rank if several else 0: each for each in facts.ranks}
         for rank in ranks:
             self._loads.setdefault(rank, RankLoad()).end_scrape(by_rank.get(rank), self.traffic, valid_until)
@@ -273,3 +305,7 @@ class Replica:
         """Offset of the rank numbers in the header: vLLM counts the ranks behind one port from 0 there, also
         where its metrics count them through several machines (``v1/engine/input_processor.py``, hybrid balancing)."""
         return min(self._targets) if self.facts.kind is EngineKind.VLLM else 0
+
+
+def _nothing() -> None:
+    pass
