@@ -78,7 +78,7 @@ class Overload:
         # Without prompts in prefill the decision's queue time, which is computed already, is an upper bound. Of the
         # oldest of such prompts it contains only what should be left.
         decision = placed.decision
-        if decision.queue_seconds <= self._busy.seconds and not placed.replica.prefills(decision.target.rank).tokens:
+        if decision.queue_seconds <= self._busy.seconds and not placed.replica.loads[decision.target.rank].prefills.tokens:
             return False
         return not self._placement(encoded, placed).free
 
