@@ -237,12 +237,11 @@ class GenerationExchange:
         self._port = port
         self.exchange = exchange
         self.endpoint = endpoint
-        self.congested = exchange.congested
+        self.congested = exchange.owner.congested
         headers = exchange.headers
         self.named = named = dict(headers)
         self.request_id = request_id_of(named.get(b"x-request-id", b""))
-        client = exchange.client
-        self.peer = client[0] if client else ""
+        self.peer = exchange.owner.peer
         self.trace: Trace | None = port.tracer.begin(headers) if port.tracer is not None else None
         self.task: asyncio.Task[None] | None = None
         self._own_headers = port.cors.answer_headers(headers) if port.cors else None

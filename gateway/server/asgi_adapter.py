@@ -44,7 +44,7 @@ class AsgiHandler:
 
     def __call__(self, exchange: Exchange) -> "AsgiReceiver":
         """See ``Handler``."""
-        client = exchange.client
+        client = exchange.owner.client
         if self._trusts_proxy:
             forwarded = b",".join(value for name, value in exchange.headers if name == b"x-forwarded-for")
             if first := forwarded.partition(b",")[0].strip().decode("latin-1"):
@@ -126,7 +126,7 @@ class AsgiReceiver:
     async def send(self, message: Message) -> None:
         """ASGI's ``send``."""
         exchange = self.exchange
-        while exchange.congested and not exchange.gone:
+        while exchange.owner.congested and not exchange.gone:
             self._writable = asyncio.Event()
             await self._writable.wait()
         if exchange.gone:
