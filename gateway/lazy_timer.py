@@ -33,15 +33,16 @@ class LazyTimer:
 
     def wait(self, seconds: float) -> None:
         """Let a time run from now on; it takes the place of the one that runs."""
-        self.wait_until(self._loop.time() + seconds)
+        self.waits = True
+        deadline = self._deadline = self._loop.time() + seconds
+        if deadline < self._due:
+            self._set()
 
     def wait_until(self, deadline: float) -> None:
         """Let a time run up to ``deadline``, in the loop's time; it takes the place of the one that runs."""
         self.waits = True
         self._deadline = deadline
         if deadline < self._due:
-            if self._handle is not None:
-                self._handle.cancel()
             self._set()
 
     def stop(self) -> None:
@@ -63,6 +64,8 @@ class LazyTimer:
         self._over()
 
     def _set(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
         self._due = self._deadline
         self._handle = self._loop.call_at(self._deadline, self._fired)
 
