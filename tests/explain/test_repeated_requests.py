@@ -105,6 +105,15 @@ async def test_the_third_of_equal_requests_is_referred_to_and_the_first_again_af
         assert (await harness.summary())["requests"] == 7
 
 
+async def test_a_prompt_is_known_from_its_first_request_that_reused_nothing(tmp_path):
+    async with ClientHarness(tmp_path) as harness:
+        harness.client.record_request(reused(0, predicted_tokens=0, cached_tokens=0))
+        for number in range(1, 4):
+            harness.client.record_request(reused(number))
+        await harness.missed(100 + 3 * 4)
+        assert [each["id"] for each in harness.reported("explain")] == ["req-0", "req-1"]
+
+
 async def test_what_an_explanation_depends_on_is_sent_as_a_whole(tmp_path):
     others = [
         {"text": "Another text."},

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from gateway.config.telemetry_settings import ExplainSettings
@@ -303,16 +302,16 @@ class ExplainClient:
 
     def _put(self, record: RequestRecord, identity: Identity | None) -> bool:
         """Hold a whole request, or count it as skipped; returns whether it is held."""
-        if identity is not None and (number := self._repeats.number_for(identity)):
-            record = msgspec.structs.replace(record, number=number)
+        if identity is not None:
+            record = self._repeats.numbered(record)
         is_held, is_plain = self._send_buffer.put(record, with_text=self._is_running)
         if not is_held:
             self._skip(sent_message(record)._replace(is_skipped=False))
             return False
         if is_plain and not record.warming:
             self._observer.on_explain_skipped(1)
-        if identity is not None and not is_plain:
-            self._repeats.sent(identity, record)
+        if not is_plain:
+            self._repeats.sent(record, identity)
         return True
 
     def _put_repeated(self, record: RequestRecord, referred: Referred) -> bool:

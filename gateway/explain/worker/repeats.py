@@ -10,6 +10,8 @@ The whole request is sent again from time to time, because the worker orders and
 
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import RequestRecord
@@ -17,6 +19,9 @@ from gateway.explain.worker.explain_messages import SkippedTotals
 
 REFERRED = 1000
 """Requests that can be referred to. Gateway and worker both keep the last ones, in the order of sending."""
+
+_PROMPTS = 10_000
+"""Prompts of which it is known that they were sent; with more of them, some are sent once more than necessary."""
 
 _WHOLE_AGAIN_SECONDS = 30.0
 """Age at which a request is not referred to any more. What the worker dates by whole requests is late by this time at
@@ -29,7 +34,7 @@ class Referred(NamedTuple):
     """A request that later ones can refer to.
 
     Attributes:
-        number: Its ``RequestRecord.number``; 0 if it is not to be referred to.
+        number: Its ``RequestRecord.number``.
         at: Its ``RequestRecord.at``.
         totals: Its tokens, which are those of later ones.
     """
@@ -44,32 +49,39 @@ class Repeats:
 
     def __init__(self) -> None:
         self._sent: BoundedCache[Identity, Referred] = BoundedCache(REFERRED)
+        self._prompts: BoundedCache[Identity, bool] = BoundedCache(_PROMPTS)
         self._number = 0
 
     def find(self, identity: Identity, at: float) -> Referred | None:
         """The request to refer to; None if a request has to be sent as a whole. ``at`` as in ``RequestRecord``."""
         referred = self._sent.peek(identity)
-        if referred is None or not referred.number or not 0 <= at - referred.at < _WHOLE_AGAIN_SECONDS:
-            return None
-        return referred
+        return referred if referred is not None and 0 <= at - referred.at < _WHOLE_AGAIN_SECONDS else None
 
-    def number_for(self, identity: Identity) -> int:
-        """The number of a whole request; 0 for one that is sent for the first time.
+    def numbered(self, record: RequestRecord) -> RequestRecord:
+        """A whole request with the number by which later ones refer to it, unless it is the first with its prompt.
 
-        What fills no block is new in the first request, and known in those that follow.
+        What fills no block is new in the first request of a prompt, and known in those that follow.
         """
-        if identity not in self._sent:
-            return 0
+        if _prompt_of(record) not in self._prompts:
+            return record
         self._number += 1
-        return self._number
+        return msgspec.structs.replace(record, number=self._number)
 
-    def sent(self, identity: Identity, record: RequestRecord) -> None:
-        """Note a whole request; one with a number is referred to from now on."""
-        self._sent.put(identity, Referred(record.number, record.at, SkippedTotals.of(record)))
+    def sent(self, record: RequestRecord, identity: Identity | None) -> None:
+        """Note a whole request that was sent with its text."""
+        if len(record.parts) == 1 and not record.warming:
+            self._prompts.put(_prompt_of(record), True)
+        if identity is not None and record.number:
+            self._sent.put(identity, Referred(record.number, record.at, SkippedTotals.of(record)))
 
     def forget(self) -> None:
         """Refer to none of the requests sent so far: the worker's state, its rules or a cache have changed."""
         self._sent.clear()
+        self._prompts.clear()
+
+
+def _prompt_of(record: RequestRecord) -> Identity:
+    return record.where, record.own_tokens, hash(record.parts[0])
 
 
 def identity_of(record: RequestRecord) -> Identity | None:
@@ -88,9 +100,7 @@ def identity_of(record: RequestRecord) -> Identity | None:
     if canonical.asked or canonical.context_lost or canonical.blocks or record.held_out is not HeldOut.NO:
         return None
     return (
-        record.where,
-        hash(record.parts[0]),
-        own,
+        *_prompt_of(record),
         counted,
         hits,
         record.predicted_tokens,
