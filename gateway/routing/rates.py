@@ -37,7 +37,7 @@ _CERTAIN = 3
 """With fewer observations, the current estimate replaces the missing ones."""
 
 _SHORTEST = 1e-6
-"""Least expected seconds to a first token, so that ratios stay finite."""
+"""Least base of an expected time to a first token, so that ratios stay finite."""
 
 _ROUNDS = 6
 """How often the first few observations are bounded and fitted: by then the line does not move any more."""
@@ -148,7 +148,8 @@ class LearnedRates:
             self._fit_anew()
             return
         median = self._median_ratio()
-        self._add(*self._recent[-1], median, _FADE if 1 / _CHANGED < median < _CHANGED else _FADE_ON_CHANGE)
+        fade = _FADE if 1 / _CHANGED < median < _CHANGED else _FADE_ON_CHANGE
+        self._add(tokens, seconds, median * _expected(self._rates, tokens), fade)
         self._rates = self._fitted()
 
     def observe_decode(self, completion_tokens: int, seconds: float) -> None:
@@ -189,17 +190,16 @@ class LearnedRates:
             for tokens, seconds in self._recent:
                 expected = median * _expected(self._rates, tokens)
                 if number < _ROUNDS // 2 or expected / _ABSURD < seconds < expected * _ABSURD:
-                    self._add(tokens, seconds, median, _FADE)
+                    self._add(tokens, seconds, expected, _FADE)
             self._rates = self._fitted()
 
     def _median_ratio(self) -> float:
         """Median ratio of the last few observations to the estimate."""
-        base, rate = self._rates.base_seconds, self._rates.prefill_seconds_per_token
-        return _median([seconds / max(base + tokens * rate, _SHORTEST) for tokens, seconds in self._recent], 1.0)
+        base, rate = max(self._rates.base_seconds, _SHORTEST), self._rates.prefill_seconds_per_token
+        return _median([seconds / (base + tokens * rate) for tokens, seconds in self._recent], 1.0)
 
-    def _add(self, tokens: float, seconds: float, median: float, fade: float) -> None:
-        """Add an observation, bounded by what the last few say of the belief."""
-        expected = median * _expected(self._rates, tokens)
+    def _add(self, tokens: float, seconds: float, expected: float, fade: float) -> None:
+        """Add an observation, bounded by the seconds that are expected by the last few and the belief."""
         bounded = min(max(seconds, expected / _MAX_APART), expected * _MAX_APART)
         weight = 1.0 if bounded == seconds else _FAR_WEIGHT
         (self._long if tokens >= _EVIDENCE_TOKENS else self._short).add(tokens, bounded, fade, weight)
@@ -289,4 +289,4 @@ def _median(values: Iterable[float], belief: float) -> float:
 
 
 def _expected(rates: Rates, tokens: float) -> float:
-    return max(rates.base_seconds + tokens * rates.prefill_seconds_per_token, _SHORTEST)
+    return max(rates.base_seconds, _SHORTEST) + tokens * rates.prefill_seconds_per_token

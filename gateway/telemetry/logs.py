@@ -29,7 +29,8 @@ class RequestLog:
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``."""
         s = settlement
-        self._log.info(
+        # Taking ``info`` from ``_log`` itself would fail, and be looked up by ``__getattr__``, for every request.
+        self._log.bind().info(
             "request_settled",
             request_id=s.request_id,
             tenant=s.caller.tenant.id,

@@ -127,6 +127,7 @@ class TestBudget:
 def test_clients_prompts_are_awaited_while_something_warmed_is_unused(ledger):
     assert not ledger.awaits_clients
     warmed(ledger, COMMON)
+    assert ledger.awaits_clients
     warmed(ledger, COMMON, target=THERE)
     settled(ledger, COMMON, reused=160)
     assert ledger.awaits_clients

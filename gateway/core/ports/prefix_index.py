@@ -103,7 +103,7 @@ class PrefixIndex(Protocol):
         ...
 
 
-class PrefixUse(NamedTuple):
+class PrefixUse(msgspec.Struct, frozen=True, gc=False):
     """A request that used a prefix; shown with the prefix at the admin port.
 
     Attributes:
