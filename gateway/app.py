@@ -127,6 +127,7 @@ class Gateway:
             {Medium.GPU: 1.0, Medium.CPU: settings.index.cpu_worth, Medium.DISK: settings.index.disk_worth},
             default_blocks=settings.index.default_blocks,
             speculative_ttl_seconds=settings.index.speculative_ttl_seconds,
+            on_block_size=self._fleet.changed,
         )
         self._hot = HotPrefixes()
         self._feeds = KvFeeds({}, self._index, self._engines, counts, settings.ingest)

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from gateway.candidates import CandidateFinder, Candidates, TargetGroup
 from gateway.context import (
     CLIENT_GONE_STATUS,
     Encoded,
@@ -26,8 +27,7 @@ from gateway.context import (
     with_canonical,
     with_prompt,
 )
-from gateway.core.block_chain import chain_block_size
-from gateway.core.errors import GatewayError, NoReplica, Overloaded
+from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
 from gateway.core.outcome import Ending
@@ -52,9 +52,9 @@ from gateway.core.settlement import Settlement
 from gateway.experiment import Experiment, experiment_sample, random_salt
 from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.rank_load import loads_at
 from gateway.fleet.replica import Replica
 from gateway.overload import Overload
-from gateway.proxy import asked_rank
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.restored_answer import RestoringSink
 from gateway.request_record import request_record, settlement
@@ -99,7 +99,11 @@ class FlowLimits:
 
 
 class Flow:
-    """Takes each request through the stages, and records the result with the index and the observers."""
+    """Takes each request through the stages, and records the result with the index and the observers.
+
+    Attributes:
+        block_size: Tokens per block of the chains with which prompts are looked up at a replica.
+    """
 
     def __init__(
         self,
@@ -126,7 +130,8 @@ class Flow:
         self._hasher = hasher
         self._index = index
         self._chooser = chooser
-        self._fleet = fleet
+        self._finder = CandidateFinder(fleet, index, limits.default_block_size)
+        self.block_size = self._finder.block_size
         self._attempts = attempts
         self._overload = overload
         self._spaces = spaces
@@ -179,11 +184,6 @@ class Flow:
                 raise failure
             finally:
                 del failure  # its traceback refers to this frame: the cycle would keep the request in memory
-
-    def block_size(self, replica: Replica) -> int:
-        """Tokens per block of the chains with which prompts are looked up at a replica."""
-        reported = self._index.block_size(replica.targets[0])
-        return reported or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
 
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
         """Count the request for the retry budget, and set its deadline."""
@@ -247,12 +247,10 @@ class Flow:
 
     async def _place(self, context: RequestContext) -> Placed:
         """Place the request; if every suitable replica is busy, wait in the queue first."""
-        targets = self._targets(context)
-        sizes = self._block_sizes(targets)
-        tenant = context.encoded.request.caller.tenant.id
-        await self._turns.run(self._hashed(context, sizes), tenant)
+        candidates = self._finder.candidates(context)
+        await self._turns.run(self._hashed(context, candidates.by_block_size), context.encoded.request.caller.tenant.id)
         context.end_stage("hash")
-        placed = self._placed(context, targets, sizes, self._overload.ahead(context.encoded))
+        placed = self._placed(context, candidates, self._overload.ahead(context.encoded))
         context.end_stage("place")
         if self._overload.holds(context, placed):
             placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
@@ -272,41 +270,12 @@ class Flow:
                 raise shutting_down() from None
             raise
 
-    def _targets(self, context: RequestContext) -> Mapping[Target, Replica]:
-        """The candidates: every rank of every routable replica, or the rank that the client requests."""
-        request, model = context.encoded.request, context.encoded.model.id
-        if (warmed := request.warmup_target) is not None:
-            return self._warmed(context, warmed)
-        regions = request.caller.tenant.regions
-        replicas = self._fleet.routable(model, time.monotonic(), context.tried, regions)
-        if not replicas:
-            configured = sum(not regions or replica.region in regions for replica in self._fleet.of(model))
-            where = f" in {' or '.join(sorted(regions))}" if regions else ""
-            raise NoReplica(
-                f"No replica of model {model!r}{where} takes requests ({configured} configured). Try again"
-                " in a moment.",
-                code="no_replica",
-            )
-        if (rank := asked_rank(request.headers)) is not None:
-            asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
-            if asked:
-                return asked
-        return {target: replica for replica in replicas for target in replica.targets}
-
-    def _warmed(self, context: RequestContext, target: Target) -> Mapping[Target, Replica]:
-        replica = self._fleet.find(target.replica)
-        if replica is not None and _is_warmable(replica) and target in replica.targets and not context.tried:
-            return {target: replica}
-        raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
-
-    def _block_sizes(self, targets: Mapping[Target, Replica]) -> Mapping[Replica, int]:
-        """Tokens per block of the chains with which prompts are looked up at the replicas of some targets."""
-        return {replica: self.block_size(replica) for replica in dict.fromkeys(targets.values())}
-
-    def _hashed(self, context: RequestContext, sizes: Mapping[Replica, int]) -> Portioned[None]:
-        """Compute the missing block chains of the prompts for the block sizes of some replicas."""
+    def _hashed(self, context: RequestContext, block_sizes: Iterable[int]) -> Portioned[None]:
+        """Compute the missing block chains of the prompts for some block sizes."""
         root, prompt = context.encoded.root, context.encoded.prompt
-        for size in set(sizes.values()) - context.chains.keys():
+        for size in block_sizes:
+            if size in context.chains:
+                continue
             parts = prompt.parts[:_MAX_CHAINS]
             media = prompt.media[:_MAX_CHAINS] or ((),) * len(parts)
             chains = []
@@ -318,30 +287,22 @@ class Flow:
 
     def _placed_again(self, context: RequestContext, ahead: Mapping[Target, int]) -> Placed:
         """Place a request that waits in the queue. The chains nearly always exist already."""
-        targets = self._targets(context)
-        sizes = self._block_sizes(targets)
-        finished(self._hashed(context, sizes))
-        return self._placed(context, targets, sizes, ahead)
+        candidates = self._finder.candidates(context)
+        finished(self._hashed(context, candidates.by_block_size))
+        return self._placed(context, candidates, ahead)
 
-    def _placed(
-        self,
-        context: RequestContext,
-        targets: Mapping[Target, Replica],
-        sizes: Mapping[Replica, int],
-        ahead: Mapping[Target, int],
-    ) -> Placed:
+    def _placed(self, context: RequestContext, candidates: Candidates, ahead: Mapping[Target, int]) -> Placed:
         """Choose a target.
 
         Args:
             context: The request; its chains are hashed. ``placed`` is set.
-            targets: The candidates.
-            sizes: Tokens per block of their chains.
+            candidates: The candidates.
             ahead: Prompt tokens of requests queued in front of it, by their expected target.
         """
         encoded, now = context.encoded, time.monotonic()
-        holdings = self._holdings(context, targets, sizes, now)
-        excluded = self._excluded(context, targets, now)
-        loads = [replica.load(target.rank, now) for target, replica in targets.items()]
+        holdings = self._holdings(context, candidates, now)
+        excluded = () if candidates.is_whole or not context.indexed else self._excluded(context, candidates, now)
+        loads = loads_at(candidates.load_sources, now)
         assignment = encoded.asked.assignment
         chooser = self._chooser if assignment is None or not assignment.is_held_out else self._taking_turns
         decision = chooser.choose(
@@ -352,53 +313,38 @@ class Flow:
             retried=bool(context.tried),
             blind=encoded.is_text or not context.indexed,
         )
-        replica = targets[decision.target]
-        chains = context.chains[sizes[replica]]
-        context.placed = Placed(decision, replica, targets, chains, excluded, context.indexed)
+        replica = candidates.targets[decision.target]
+        chains = context.chains[candidates.block_sizes[replica]]
+        context.placed = Placed(decision, replica, candidates.targets, chains, excluded, context.indexed)
         return context.placed
 
-    def _holdings(
-        self, context: RequestContext, targets: Mapping[Target, Replica], sizes: Mapping[Replica, int], now: float
-    ) -> Sequence[Holding]:
+    def _holdings(self, context: RequestContext, group: TargetGroup, now: float) -> Sequence[Holding]:
         """What each target holds of the prompts. Targets with the same block size are looked up together."""
-        max_chains = max(_MAX_LOOKUPS // len(targets), 1)
+        max_chains = max(_MAX_LOOKUPS // len(group.targets), 1)
         found: dict[Target, Holding] = {}
         try:
-            for size in set(sizes.values()):
-                group = [target for target, replica in targets.items() if sizes[replica] == size]
-                held = self._index.holdings(context.chains[size][:max_chains], group, now)
-                if len(group) == len(targets):
+            for size, targets in group.by_block_size.items():
+                held = self._index.holdings(context.chains[size][:max_chains], targets, now)
+                if len(targets) == len(group.targets):
                     return held
-                found.update(zip(group, held, strict=True))
-            return [found[target] for target in targets]
+                found.update(zip(targets, held, strict=True))
+            return [found[target] for target in group.targets]
         except Exception:  # noqa: BLE001 - an index failure must not fail the request
             # Without the index the request is balanced by load.
             _log.exception("index_failed", request_id=context.encoded.request.request_id)
             context.indexed = False
-            return [_NOTHING_HELD] * len(targets)
+            return [_NOTHING_HELD] * len(group.targets)
 
-    def _excluded(
-        self, context: RequestContext, targets: Mapping[Target, Replica], now: float
-    ) -> Sequence[ReplicaPrefix]:
+    def _excluded(self, context: RequestContext, candidates: Candidates, now: float) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""
-        replicas = self._fleet.of(context.encoded.model.id)
-        if not context.indexed or len(targets) == sum([len(replica.targets) for replica in replicas]):
+        others = self._finder.others(context.encoded.model.id, candidates, now, self._limits.gone_after_seconds)
+        if not others.targets:
             return ()
-        others = {
-            target: replica
-            for replica in replicas
-            for target in replica.targets
-            if target not in targets
-            and (replica.down_since is None or now - replica.down_since < self._limits.gone_after_seconds)
-        }
-        if not others:
-            return ()
-        sizes = self._block_sizes(others)
-        finished(self._hashed(context, sizes))
-        held = self._holdings(context, others, sizes, now)
+        finished(self._hashed(context, others.by_block_size))
+        held = self._holdings(context, others, now)
         return [
             ReplicaPrefix(target.replica, target.rank, holding.tokens, barred=_why_excluded(context, replica, now))
-            for (target, replica), holding in zip(others.items(), held, strict=True)
+            for (target, replica), holding in zip(others.targets.items(), held, strict=True)
         ]
 
     def _explain(
@@ -444,10 +390,6 @@ def _with_ahead(load: Load, ahead: Mapping[Target, int]) -> Load:
     """A load including the prompt tokens of requests queued in front of this one."""
     tokens = ahead.get(load.target)
     return Load(load.target, load.prefill_tokens + tokens, load.requests, load.rates) if tokens else load
-
-
-def _is_warmable(replica: Replica) -> bool:
-    return bool(replica.up) and not replica.draining
 
 
 def _why_excluded(context: RequestContext, replica: Replica, now: float) -> str:

@@ -42,10 +42,13 @@ class Fleet:
 
     Attributes:
         ramp_seconds: The same.
+        version: Grows with every change after which what was made of its replicas has to be made anew: the replicas
+            themselves, whether they get requests, their targets and block sizes.
     """
 
     def __init__(self, replicas: Iterable[Replica], ramp_seconds: float = 0) -> None:
         self.ramp_seconds = ramp_seconds
+        self.version = 0
         self._by_model: dict[ModelId, list[Replica]] = {}
         # By model, from the cards of its replicas: adapter and context limit, which every request needs.
         self._card_facts: dict[ModelId, tuple[str, int]] = {}
@@ -80,7 +83,8 @@ class Fleet:
         self._read_cards(replica.model)
 
     def changed(self) -> None:
-        """Something has changed of which results of ``routable`` are made, or what is made of them."""
+        """Something has changed; see ``version``."""
+        self.version += 1
         self._standing.clear()
 
     def find(self, replica: ReplicaId) -> Replica | None:
@@ -118,9 +122,6 @@ class Fleet:
             now: Monotonic seconds.
             exclude: Replicas that already failed the request.
             regions: Allowed regions; empty for any.
-
-        Returns:
-            The same object as the last time while nothing has changed.
         """
         key = model, frozenset(regions)
         standing = self._standing.get(key) or self._stand(key)

@@ -308,7 +308,7 @@ class Ticket:
             self._load.sequences -= self._sequences
 
 
-class Place(NamedTuple):
+class LoadSource(NamedTuple):
     """What the load of a target is made of.
 
     Attributes:
@@ -324,10 +324,10 @@ class Place(NamedTuple):
     traffic: ModelTraffic
 
 
-def loads_at(places: Iterable[Place], now: float) -> list[Load]:
+def loads_at(sources: Iterable[LoadSource], now: float) -> list[Load]:
     """The loads of some targets for placement, at ``now`` (monotonic seconds)."""
     loads = []
-    for target, own, speed, traffic in places:
+    for target, own, speed, traffic in sources:
         rates, peers, prefills = speed.rates, own.peers, own.prefills
         requests, prefill_tokens = own.sequences + peers.sequences, peers.prefill_tokens
         if prefills.tokens:

@@ -14,7 +14,7 @@ from gateway.core.ports import RateLearner
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
-from gateway.fleet.rank_load import ModelTraffic, Place, RankLoad, Ticket, loads_at
+from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
 from gateway.http_client import Origin
 from gateway.lazy_timer import LazyTimer
 
@@ -215,7 +215,7 @@ class Replica:
 
     def load(self, rank: int, now: float) -> Load:
         """Load of one rank for placement, at ``now`` (monotonic seconds)."""
-        return loads_at((self.place(rank),), now)[0]
+        return loads_at((self.load_source(rank),), now)[0]
 
     def fair_load(self, rank: int, now: float) -> Load:
         """As ``load``, but foreign work counts at most as much as this gateway's own, and prompts count in full.
@@ -233,9 +233,9 @@ class Replica:
             self.speed.rates,
         )
 
-    def place(self, rank: int) -> Place:
+    def load_source(self, rank: int) -> LoadSource:
         """What the load of one rank is made of."""
-        return Place(self._targets[rank], self.loads[rank], self.speed, self.traffic)
+        return LoadSource(self._targets[rank], self.loads[rank], self.speed, self.traffic)
 
     def dispatch(self, rank: int, prefill_tokens: int, now: float, sequences: int = 1) -> Ticket:
         """Count a request with ``prefill_tokens`` uncached tokens as in flight, as ``sequences`` engine requests.
