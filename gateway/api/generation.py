@@ -35,6 +35,7 @@ from gateway.turns import Turns
 _log = structlog.get_logger("gateway.api")
 
 _JSON = b"application/json"
+_TIMEOUT = b"x-request-timeout"
 _LONGEST_LENGTH = 20
 """Digits of the largest 64-bit number."""
 
@@ -116,7 +117,9 @@ class Generations:
         named, prompt_headers = exchange.named, None
         if PROMPT_ID in named or PROMPT_VERSION in named:
             prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
-        session = named.get(b"x-session-id")
+        session, timeout = named.get(b"x-session-id"), named.get(_TIMEOUT)
+        if timeout is not None:  # the first one counts
+            timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
         try:
             parsing = parse_request(
                 generation.endpoint,
@@ -135,6 +138,7 @@ class Generations:
                 max_sequences=self._max_sequences,
                 prompts=self._prompts,
                 prompt_headers=prompt_headers,
+                timeout=timeout,
             )
             del body  # the request holds it, and may drop it
             request = await self._turns.run(parsing, grant.caller.tenant.id)
