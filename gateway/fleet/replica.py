@@ -1,9 +1,8 @@
 """One replica: its state, its load and its in-flight requests."""
 
-import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -16,36 +15,24 @@ from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
 from gateway.http_client import Origin
-from gateway.lazy_timer import LazyTimer
 
 
-class InflightRequest(LazyTimer):
-    """An attempt in flight: it is ended when nothing was received for too long, or early.
+class InflightRequest(Protocol):
+    """An attempt in flight, as the checks of its replica see it."""
 
-    Args:
-        loop: The event loop.
-        now: Monotonic seconds of the loop.
-        over: Called once when it is to be ended.
+    @property
+    def sent_at(self) -> float:
+        """When it was sent, in monotonic seconds."""
+        ...
 
-    Attributes:
-        sent_at: When it was sent.
-        last_byte_at: When the last piece of its answer was received; ``sent_at`` before the first one.
-        called_back: Whether it was ended because its replica is down.
-    """
-
-    __slots__ = ("called_back", "last_byte_at", "sent_at")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, now: float, over: Callable[[], None]) -> None:
-        super().__init__(loop, over)
-        self.sent_at = now
-        self.last_byte_at = now
-        self.called_back = False
+    @property
+    def last_byte_at(self) -> float:
+        """When the last piece of its answer was received; ``sent_at`` before the first one."""
+        ...
 
     def call_back(self) -> None:
-        """End it now."""
-        if self.waits:
-            self.called_back = True
-            self.ring()
+        """End it now, because its replica is down."""
+        ...
 
 
 _log = structlog.get_logger("gateway.proxy")

@@ -72,7 +72,6 @@ async def passed_on(parts, congested_after, *, wanted):
     if client.congested:
         asyncio.get_running_loop().call_soon(client.read)
     outcome = await relay.finish()
-    relay.close()
     return client.got, outcome.ending, outcome.usage
 
 
