@@ -137,7 +137,6 @@ class Gateway:
             isolated=settings.isolation != "none",
             engines=self._engines,
             fleet=self._fleet,
-            hasher=self._hasher,
         )
         self._chooser = Chooser(
             settings.placement.policy,
@@ -454,7 +453,7 @@ class Gateway:
         self._prompts = PromptRegistry(registered_prompts(settings))
         self._experiment = Experiment(settings.experiment)
         return Flow(
-            models=self._models,
+            models=self._models.present,
             hasher=self._hasher,
             index=self._cluster.index,
             uses=self._hot,

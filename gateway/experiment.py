@@ -31,20 +31,19 @@ class Experiment:
 
     Args:
         settings: The settings.
+
+    Attributes:
+        is_running: Whether any request is held out.
     """
 
     def __init__(self, settings: ExperimentSettings) -> None:
         self.configure(settings)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether any request is held out."""
-        return self._limit > 0
-
     def configure(self, settings: ExperimentSettings) -> None:
         """Apply other settings."""
         self._settings = settings
         self._limit = round(settings.cold_share * _HASHES)
+        self.is_running = self._limit > 0
 
     def assigned(self, request: ChatRequest, source: str) -> ChatRequest:
         """The request with its group; unchanged without an experiment, and if it fills a cache or measures.
@@ -53,7 +52,7 @@ class Experiment:
             request: The request.
             source: Its client family.
         """
-        if not self._limit or request.warmup_target is not None or source == MEASUREMENT:
+        if not self.is_running or request.warmup_target is not None or source == MEASUREMENT:
             return request
         session = self._session_of(request)
         # Hashed once more: otherwise the group would follow from a number that a client can choose.

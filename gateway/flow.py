@@ -3,12 +3,10 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
-import msgspec
 import structlog
 
 from gateway.candidates import CandidateFinder, Candidates, TargetGroup
@@ -23,9 +21,9 @@ from gateway.context import (
     is_prefilled,
     response_failure,
     response_status,
+    set_canonical,
+    set_prompt,
     shutting_down,
-    with_canonical,
-    with_prompt,
 )
 from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
@@ -49,6 +47,8 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
+from gateway.core.space import SpaceGrant
+from gateway.core.tenant import PersonalDataMode
 from gateway.experiment import Experiment, experiment_sample, random_salt
 from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
@@ -68,7 +68,6 @@ from gateway.tokenize.encoder import least_tokens
 from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.flow")
-_T = TypeVar("_T")
 
 _MAX_CHAINS = 256
 """Prompts of one request that are looked up in the index; further ones only count as tokens to compute. Prompts of one
@@ -81,6 +80,9 @@ _CHAINS_PER_PORTION = 16
 """Prompts that are hashed in one portion."""
 
 _NOTHING_HELD = Holding(0, 0.0)
+
+_SEARCHED_FIRST = frozenset({PersonalDataMode.MASK, PersonalDataMode.BLOCK})
+"""Modes in which the search for personal data decides what is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +161,12 @@ class Flow:
         """
         context = self._begin(request, grant, trace)
         try:
-            self._enter(context)
-            placed = await self._unless_gone(context, sink, self._prepare(context))
+            self._enter(context.encoded)
+            placed = await self._prepare(context, sink)
             if restores := context.encoded.request.restores:
                 sink = RestoringSink(sink, restores)
             while (served := await self._attempts.attempt(context, placed, sink)) is None:
-                placed = await self._unless_gone(context, sink, self._place(context))
+                placed = await self._prepare(context, sink)
         except GatewayError as error:
             if not context.begun or context.placed is None:
                 grant.correct(0)
@@ -189,60 +191,83 @@ class Flow:
         """Count the request for the retry budget, and set its deadline."""
         self._attempts.begin(request.received_at)
         source = client_family(request.headers)
-        request = self._experiment.assigned(request, source)
-        encoded = Encoded(request, request, self._models[request.model], source)
+        if self._experiment.is_running:
+            request = self._experiment.assigned(request, source)
         timeout = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
         return RequestContext(
-            encoded, grant, EngineBody(self._turns), trace=trace, deadline=request.received_at + timeout
+            Encoded(request, request, self._models[request.model], source),
+            grant,
+            EngineBody(self._turns),
+            trace=trace,
+            deadline=request.received_at + timeout,
         )
 
-    def _enter(self, context: RequestContext) -> None:
+    def _enter(self, encoded: Encoded) -> None:
         """Find the request's prefix space."""
-        encoded, request = context.encoded, context.encoded.asked
+        request = encoded.asked
         space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
         if request.assignment is not None and request.assignment.salted:
             space = replace(space, salt=random_salt())
-        context.encoded = msgspec.structs.replace(encoded, space=space)
+        encoded.space = space
 
-    async def _prepare(self, context: RequestContext) -> Placed:
-        """Encode and place the request."""
-        await self._charge_estimate(context)
-        await self._encode(context)
-        await self._overload.wait_for_clients(context.encoded)
-        return await self._place(context)
+    async def _prepare(self, context: RequestContext, sink: Sink) -> Placed:
+        """Encode the request, unless it was placed before, and place it.
+
+        A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``.
+        """
+        try:
+            if context.placed is None:
+                is_charged = context.grant.counts_tokens
+                if is_charged:
+                    await self._charge_estimate(context)
+                try:
+                    await by_deadline(self._encode(context), context.deadline)
+                except TimeoutError:
+                    raise expired() from None
+                if is_charged:
+                    context.grant.charge(context.encoded.tokens, time.monotonic())
+                if context.encoded.request.warmup_target is not None:
+                    await self._overload.wait_for_clients(context.encoded)
+            return await self._place(context)
+        except asyncio.CancelledError:
+            if sink.gone:
+                if not context.tried:
+                    context.grant.correct(0)  # no replica computed anything
+                self._observe(context, None, CLIENT_GONE_STATUS)
+            elif sink.interrupted:
+                raise shutting_down() from None
+            raise
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
-        if not context.grant.counts_tokens:
-            return
         request = context.encoded.asked
         tokens = await self._turns.run(least_tokens(request.endpoint, request.fields), request.caller.tenant.id)
         context.grant.charge(tokens, time.monotonic())
 
     async def _encode(self, context: RequestContext) -> None:
-        """Inspect, canonicalize, encode and charge the prompt. May wait for a thread, an engine or shared contexts."""
-        try:
-            await by_deadline(self._encode_now(context), context.deadline)
-        except TimeoutError:
-            raise expired() from None
-        context.grant.charge(context.encoded.tokens, time.monotonic())
-
-    async def _encode_now(self, context: RequestContext) -> None:
-        request = await self._inspect(context.encoded)
-        encoded = context.encoded = with_canonical(context.encoded, await self._canon.canonical(request))
+        """Inspect, canonicalize and encode the prompt. May wait for a thread, an engine or shared contexts."""
+        encoded = context.encoded
+        request, space = encoded.asked, encoded.space
+        if request.caller.tenant.personal_data in _SEARCHED_FIRST:
+            request = await self._inspect(request, space)
+        set_canonical(encoded, await self._canon.canonical(request))
         context.end_stage("canon")
         prompt = await encoded.model.encoder.encode(encoded.request)
-        context.encoded = with_prompt(encoded, prompt)
+        # The root of a chain covers everything by which the engine separates cached blocks.
+        salt = encoded.request.fields.get("cache_salt") if space.salt is None else space.salt
+        adapter = "" if space.space is None else space.space.adapter
+        root = self._hasher.root(encoded.model.id, adapter, salt if isinstance(salt, str) else "", prompt.variant)
+        set_prompt(encoded, prompt, root)
         context.end_stage("encode")
 
-    async def _inspect(self, encoded: Encoded) -> ChatRequest:
+    async def _inspect(self, request: ChatRequest, space: SpaceGrant) -> ChatRequest:
         try:
-            return await self._screen.inspect(encoded.asked)
+            return await self._screen.inspect(request)
         except Overloaded:
             raise  # refused unsearched because of overload: a later search would not find the time either
         except GatewayError:
             # Findings in refused requests count as well: they matter most to the operator.
-            self._screen.answered(encoded.asked, encoded.space.id)
+            self._screen.answered(request, space.id)
             raise
 
     async def _place(self, context: RequestContext) -> Placed:
@@ -256,19 +281,6 @@ class Flow:
             placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
             context.end_stage("queue")
         return placed
-
-    async def _unless_gone(self, context: RequestContext, sink: Sink, awaited: Awaitable[_T]) -> _T:
-        """Await something. A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``."""
-        try:
-            return await awaited
-        except asyncio.CancelledError:
-            if sink.gone:
-                if not context.tried:
-                    context.grant.correct(0)  # no replica computed anything
-                self._observe(context, None, CLIENT_GONE_STATUS)
-            elif sink.interrupted:
-                raise shutting_down() from None
-            raise
 
     def _hashed(self, context: RequestContext, block_sizes: Iterable[int]) -> Portioned[None]:
         """Compute the missing block chains of the prompts for some block sizes."""

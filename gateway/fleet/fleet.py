@@ -178,6 +178,10 @@ class Fleet:
         """The longest context in tokens that every engine of a model accepts; 0 if none reports it."""
         return self._card_facts.get(model, _NO_CARDS)[1]
 
+    def card_facts(self, model: ModelId) -> tuple[str, int]:
+        """``adapter`` and ``context_limit`` of a model; the same object until a replica's card is read again."""
+        return self._card_facts.get(model, _NO_CARDS)
+
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass and that does not drain."""
         return any(replica.up and not replica.draining for replica in self._fitting(model))

@@ -75,19 +75,17 @@ class PrefixSpaces:
         Raises:
             BadRequest: the client's salt is invalid, or the caller may not use a field of the request.
         """
-        check_permitted(caller, fields, isolated=self._rules.isolated)
-        narrowed_by = client_salt(fields)
-        key = self._rules.key(caller, model)
-        space_epoch = self._epochs.take(key)  # put back below as the most recently used
-        if space_epoch is not None:
-            self._rules.set_times(space_epoch, caller)
-        if space_epoch is not None and (cause := space_epoch.over(now)) is not None:
-            self._end(space_epoch, cause, "", now)
-            space_epoch = None
+        rules = self._rules
+        if rules.isolated or caller.models is not None:
+            check_permitted(caller, fields, isolated=rules.isolated)
+        narrowed_by = client_salt(fields) if "cache_salt" in fields else ""
+        key = rules.key(caller, model)
+        space_epoch = self._epochs.use(key)
+        if space_epoch is not None and rules.numbered:  # others do not expire
+            space_epoch = self._unless_over(space_epoch, caller, now)
         if space_epoch is None:
             space_epoch = self._begin(key, caller, now)
-        self._epochs.put(key, space_epoch)
-        space_epoch.used_at = max(now, space_epoch.used_at)
+        space_epoch.used_at = max(space_epoch.used_at, now)
         self.changed = True
         if self.changes is not None:
             self.changes.used.add(space_epoch)
@@ -327,6 +325,14 @@ class PrefixSpaces:
         salt = engine_salt(secret, space, narrowed_by)
         return SpaceGrant(space_epoch.id, salt, space, client_salt_name(secret, narrowed_by))
 
+    def _unless_over(self, space_epoch: SpaceEpoch, caller: Caller, now: float) -> SpaceEpoch | None:
+        """An epoch with the TTLs of the present configuration; None if it ends by these."""
+        self._rules.set_times(space_epoch, caller)
+        if (cause := space_epoch.over(now)) is None:
+            return space_epoch
+        self._drop(space_epoch, cause, "", now)
+        return None
+
     def _begin(self, key: SpaceEpochKey, caller: Caller, now: float) -> SpaceEpoch:
         if len(self._epochs) >= self._rules.max_spaces:
             self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
@@ -335,6 +341,7 @@ class PrefixSpaces:
         space = dataclasses.replace(space, epoch=epoch)
         space_epoch = SpaceEpoch(space=space, id=epoch_id(space), born_at=now, used_at=now)
         self._rules.set_times(space_epoch, caller)
+        self._epochs.put(key, space_epoch)
         if self.changes is not None:
             self.changes.begun.append(space_epoch)
         return space_epoch

@@ -222,8 +222,15 @@ class EpochTable:
         """Add an epoch as the most recently used."""
         self._alive[key] = self.by_id[space_epoch.id] = space_epoch
 
+    def use(self, key: SpaceEpochKey) -> SpaceEpoch | None:
+        """The epoch of a space that is alive, which becomes the most recently used one."""
+        space_epoch = self._alive.pop(key, None)
+        if space_epoch is not None:
+            self._alive[key] = space_epoch
+        return space_epoch
+
     def take(self, key: SpaceEpochKey) -> SpaceEpoch | None:
-        """Remove and return the epoch of a space; the caller puts it back or ends it."""
+        """Remove and return the epoch of a space; the caller ends it."""
         return self._alive.pop(key, None)
 
     def end(self, space_epoch: SpaceEpoch, cause: ResetCause, now: float) -> None:
