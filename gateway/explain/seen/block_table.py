@@ -30,6 +30,7 @@ _ANY_WAY = np.dtype(f"u{_WAYS}")
 
 Hashes = NDArray[np.uint64]
 Marks = NDArray[np.uint64]
+Places = NDArray[np.uint64]
 
 
 class BlockRun(NamedTuple):
@@ -57,6 +58,9 @@ class BlockTable:
 
     Args:
         blocks: Capacity; rounded up to a power of two.
+
+    Attributes:
+        groups: Number of groups, a power of two. The lowest bits of a hash choose one.
     """
 
     def __init__(self, blocks: int) -> None:
@@ -82,31 +86,35 @@ class BlockTable:
         notes_at, found = self._find(np.asarray(chain, np.uint64))
         found = found[start:stop]
         depth = len(found) if found.all() else int(found.argmin())
+        if not depth:
+            return []
         return [
             BlockRun(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS, count)
             for note, count in runs(self._numbers[notes_at[start : start + depth]])
         ]
 
-    def put(self, chain: Sequence[int] | Hashes, place: int, at: float) -> None:
+    def put(self, chain: Sequence[int] | Hashes, place: int | Places, at: float) -> None:
         """Record that all blocks of a chain were computed, or used, at a place.
 
         Args:
             chain: The blocks.
-            place: Number of the place.
+            place: Number of the place; or of each block's.
             at: Seconds since the table's start.
         """
         if len(chain):
             hashes = np.asarray(chain, np.uint64)
-            self._write(hashes, *self._find(hashes), _note(at, place))
+            places = place if isinstance(place, np.ndarray) else np.full(hashes.shape, place, np.uint64)
+            self._write(hashes, *self._find(hashes), places | _note(at, 0))
 
-    def known(self, chain: Sequence[int] | Hashes, place: int, since: float) -> int:
-        """Number of blocks from the first on that were recorded with this place, at ``since`` or later."""
+    def known(self, chain: Sequence[int] | Hashes, place: int, since: float, stop: int | None = None) -> int:
+        """Number of blocks from the first on that were recorded with this place, at ``since`` or later; of those before
+        ``stop``. A chain that is recorded next should be passed as for ``beginning``."""
         if not len(chain):
             return 0
         notes_at, found = self._find(np.asarray(chain, np.uint64))
-        before = self._numbers[notes_at]
-        is_known = found & (before >= _note(since, 0)) & (before & np.uint64(_PLACES) == np.uint64(place))
-        return len(chain) if is_known.all() else int(is_known.argmin())
+        before = self._numbers[notes_at[:stop]]
+        is_known = found[:stop] & (before >= _note(since, 0)) & (before & _MARKS == np.uint64(place))
+        return len(is_known) if is_known.all() else int(is_known.argmin())
 
     def put_all(self, chains: Iterable[tuple[Hashes, int, float]]) -> None:
         """As ``put``, for many chains at once, reported late: newer records stay.
@@ -151,27 +159,27 @@ class BlockTable:
         return before
 
     def _write(
-        self, hashes: Hashes, notes_at: NDArray[np.intp], found: NDArray[np.bool_], note: np.uint64 | NDArray[np.uint64]
+        self, hashes: Hashes, notes_at: NDArray[np.intp], found: NDArray[np.bool_], notes: NDArray[np.uint64]
     ) -> None:
-        """Write blocks that ``_find`` has looked up. ``note`` is one entry for all blocks, or one for each."""
-        if found.all():
-            self._numbers[notes_at] = note
+        """Write the entries of blocks that ``_find`` has looked up."""
+        left = (~found).nonzero()[0][::-1]
+        if not left.size:
+            self._numbers[notes_at] = notes
             return
-        self._found = None
-        if self._grow(len(hashes) - int(np.count_nonzero(found))):
+        if self._grow(left.size):
             notes_at, found = self._find(hashes)
-            self._found = None
-        notes = np.full(hashes.shape, note) if isinstance(note, np.uint64) else note
-        self._numbers[notes_at[found]] = notes[found]
+        self._found = None
+        numbers = self._numbers
+        numbers[notes_at[found]] = notes[found]
         # Each block overwrites the oldest entry of its group. Of several in a group only the one written last stays,
         # which is the first of them; the others follow in the next round.
-        left = np.flatnonzero(~found)[::-1]
         while left.size:
             groups = notes_at[left] // (2 * _WAYS)
             at = groups * (2 * _WAYS) + self._table.take(groups, 0)[:, _WAYS:].argmin(1)
-            self._numbers[at] = hashes[left]
-            self._numbers[at + _WAYS] = notes[left]
-            left = left[self._numbers[at] != hashes[left]]
+            new = hashes[left]
+            numbers[at] = new
+            numbers[at + _WAYS] = notes[left]
+            left = left[numbers[at] != new]
 
     def clear(self) -> None:
         """Remove all blocks."""
