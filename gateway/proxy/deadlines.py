@@ -28,11 +28,16 @@ class Deadlines:
 
     Args:
         least_seconds: Least time that a moved deadline lies ahead, unless it is later than what it was before.
+
+    Attributes:
+        discard: To be called with what is to be watched no longer. The timer stays: most often something else waits
+            when it fires.
     """
 
     def __init__(self, least_seconds: float) -> None:
         self._least_seconds = least_seconds
         self._watched: set[Watched] = set()
+        self.discard = self._watched.discard
         self._due = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -44,10 +49,6 @@ class Deadlines:
             if self._timer is not None:
                 self._timer.cancel()
             self._set(due)
-
-    def discard(self, watched: Watched) -> None:
-        """Watch it no longer. The timer stays: most often something else waits when it fires."""
-        self._watched.discard(watched)
 
     def _set(self, due: float) -> None:
         self._due = due

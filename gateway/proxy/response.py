@@ -44,11 +44,9 @@ _FILTERED_AT_ONCE = 4 * 1024
 _MAX_LINES = 512
 """Lines of a longer piece that are filtered at once. A piece this long of ordinary events has far fewer."""
 
-_MAX_PARSED_BYTES = 2**20
-"""A larger body is checked without building its values, which takes a third of the time and no memory."""
-
 _MAX_REPARSED_BYTES = 2**20
-"""A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN."""
+"""A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN. Of a larger
+one the encoding is not checked either."""
 
 _RETRIED = (
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -177,7 +175,8 @@ class ResponseRelay:
 
     def response_complete(self) -> None:
         """See ``ResponseReceiver``."""
-        self._end(Ending.COMPLETE)
+        if not self.ended.done():
+            self.ended.set_result(Ending.COMPLETE)
 
     def failed(self, error: Exception) -> None:
         """See ``ResponseReceiver``."""
@@ -387,15 +386,17 @@ def _divided(data: bytes, size: int) -> Iterable[bytes]:
 
 def _usage_of(body: bytes) -> object:
     """The ``usage`` member of a JSON object. Raises ValueError if the body is none."""
-    if len(body) > _MAX_PARSED_BYTES:
-        try:
-            return _body_decoder.decode(body).usage
-        except (msgspec.DecodeError, RecursionError):
-            if len(body) > _MAX_REPARSED_BYTES:
-                # Perhaps valid for Python's parser, which would stop all other requests meanwhile.
-                if body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}"):
-                    return None
-                raise ValueError("not an object") from None
+    is_short = len(body) <= _MAX_REPARSED_BYTES
+    try:
+        if is_short:
+            body.decode()  # the decoder does not look into strings that it skips
+        return _body_decoder.decode(body).usage
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if not is_short:
+            # Perhaps valid for Python's parser, which would stop all other requests meanwhile.
+            if body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}"):
+                return None
+            raise ValueError("not an object") from None
     answer = json_of(body)
     if not isinstance(answer, dict):
         raise ValueError("not an object")
