@@ -58,9 +58,6 @@ class BlockTable:
 
     Args:
         blocks: Capacity; rounded up to a power of two.
-
-    Attributes:
-        groups: Number of groups, a power of two. The lowest bits of a hash choose one.
     """
 
     def __init__(self, blocks: int) -> None:
@@ -166,9 +163,10 @@ class BlockTable:
         if not left.size:
             self._numbers[notes_at] = notes
             return
+        self._found = None
         if self._grow(left.size):
             notes_at, found = self._find(hashes)
-        self._found = None
+            self._found = None
         numbers = self._numbers
         numbers[notes_at[found]] = notes[found]
         # Each block overwrites the oldest entry of its group. Of several in a group only the one written last stays,
