@@ -7,7 +7,8 @@ difference between them: it changed over time, or changes from request to reques
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -245,8 +246,7 @@ class Families:
                     self._drop_count(sent, name, old)
         if len(source.counts) > _VARIANTS:
             # Older time slots are dropped already.
-            requests = {each: sum(slots.values()) for each, slots in source.counts.items() if each != number}
-            self._drop_count(sent, name, min(requests, key=requests.__getitem__))
+            self._drop_count(sent, name, _rarest(source.counts, number))
         if len(sent.sources) > _SOURCES:
             least = min(sent.sources.keys() - {name}, key=lambda each: (sent.sources[each].total(since), each))
             for old in list(sent.sources[least].counts):
@@ -275,6 +275,18 @@ class Families:
         if not sent.variants:
             del self._sent[key]
             self._bytes -= _APPLICATION_BYTES
+
+
+def _rarest(counts: Mapping[int, Mapping[int, int]], kept: int) -> int:
+    """The variant with the fewest requests, the oldest on a tie; never ``kept``."""
+    rarest, fewest = 0, inf
+    for number, slots in counts.items():
+        requests = sum(slots.values())
+        if requests < fewest and number != kept:
+            rarest, fewest = number, requests
+            if requests == 1:
+                break
+    return rarest
 
 
 def _is_same_difference(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -110,7 +110,7 @@ class Frame:
     def _begin(self) -> list[str]:
         characters = _OPENING_BEGINNING if self.is_opening else _FRAME_BEGINNING
         begin = _joined(self._segments[:characters])[:characters]
-        wide = sum(sign >= _WIDE for sign in begin)
+        wide = 0 if begin.isascii() else sum(sign >= _WIDE for sign in begin)
         if 2 * wide > len(begin):
             characters //= 3
         found = [begin[:characters]] if len(begin) >= characters else []
