@@ -55,36 +55,37 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
             saved_prefill_seconds = (usage.cached_tokens or 0) * per_token
             if source in EXACT_SOURCES and not resumed:
                 parity = usage.prompt_tokens == encoded.tokens
+    # By position, with the names where they do not show: by keyword, so many fields take 3 us, and 0.3 us so.
     return Settlement(
-        request_id=request.request_id,
-        model=request.model,
-        endpoint=request.endpoint,
-        decision=placed.decision if placed else None,
-        ending=outcome.ending if outcome else None,
-        status=status,
-        failed_attempts=len(context.tried),
-        failures=tuple(context.failures),
-        streamed=request.stream,
-        token_source=source,
-        prompt_tokens=usage.prompt_tokens if usage else encoded.tokens,
-        predicted_tokens=placed.decision.held_tokens if placed else 0,
-        cached_tokens=usage.cached_tokens if usage else None,
-        completion_tokens=usage.completion_tokens if usage else None,
-        parity=parity,
-        saved_prefill_seconds=saved_prefill_seconds,
-        ttft_seconds=ttft,
-        seconds=now - request.received_at,
-        stages=tuple(context.stages),
-        code=code,
-        caller=request.caller,
-        peer=request.peer,
-        space=encoded.space.id,
-        warming=request.warmup_target is not None,
-        canonical=tuple(encoded.rules),
-        resumed=resumed,
-        assignment=encoded.asked.assignment,
-        prefill_seconds_per_token=per_token,
-        ended_at=now,
+        request.request_id,
+        request.model,
+        request.endpoint,
+        placed.decision if placed else None,
+        outcome.ending if outcome else None,
+        status,
+        len(context.tried),  # failed_attempts
+        tuple(context.failures),
+        request.stream,
+        source,
+        usage.prompt_tokens if usage else encoded.tokens,
+        placed.decision.held_tokens if placed else 0,  # predicted_tokens
+        usage.cached_tokens if usage else None,
+        usage.completion_tokens if usage else None,
+        parity,
+        saved_prefill_seconds,
+        ttft,
+        now - request.received_at,  # seconds
+        tuple(context.stages),
+        code,
+        request.caller,
+        request.peer,
+        encoded.space.id,
+        request.warmup_target is not None,  # warming
+        tuple(encoded.rules),  # canonical
+        resumed,
+        encoded.asked.assignment,
+        per_token,
+        now,  # ended_at
     )
 
 
