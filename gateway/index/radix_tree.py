@@ -14,13 +14,13 @@ import heapq
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from gateway.core.ids import BlockHash
 
 
 class Node:
-    """A run of blocks below a parent.
+    """A run of blocks below a parent, which gets it as a child.
 
     Attributes:
         hashes: Chain hashes of the run, at least one (none for the root).
@@ -35,6 +35,8 @@ class Node:
 
     def __init__(self, parent: "Node | None", hashes: "array[int]", depth: int, created_at: float, stamp: int) -> None:
         self.parent = parent
+        if parent is not None:
+            parent.children[hashes[0]] = self
         self.hashes = hashes
         self.depth = depth
         self.children: dict[int, Node] = {}
@@ -50,6 +52,12 @@ class RadixTree:
     Args:
         capacity_blocks: Blocks the engine can use.
         speculative_ttl_seconds: How long blocks count that were sent but are not known to be computed.
+
+    Attributes:
+        capacity_blocks: The same.
+        blocks: Blocks in the tree, with those that are not full.
+        beginnings: The first block of every chain in the tree.
+        clock: The counter that stamps are taken from.
     """
 
     def __init__(self, capacity_blocks: int, speculative_ttl_seconds: float) -> None:
@@ -58,17 +66,13 @@ class RadixTree:
         self._ttl = speculative_ttl_seconds
         self._root = Node(None, array("Q"), 0, 0.0, 0)
         self._root.computed = True
-        self._clock = 0
+        self.beginnings: Container[int] = self._root.children
+        self.clock = 0
         self._order = itertools.count()
         self._unknown = itertools.count()
         # Leaves by stamp; an entry whose stamp is no longer the node's, or whose node is no leaf any more, is stale.
         self._leaves: list[tuple[int, int, Node]] = []
         self._sweep_at = 64
-
-    @property
-    def clock(self) -> int:
-        """The counter that stamps are taken from."""
-        return self._clock
 
     def find(
         self, hashes: Sequence[BlockHash], limit: int, now: float, *, below: Node | None = None
@@ -116,7 +120,8 @@ class RadixTree:
         while depth < total:
             child = node.children.get(hashes[depth])
             if child is None:
-                node = self._add(node, array("Q", hashes[depth:]), depth, now, stamp=0)
+                node = Node(node, array("Q", hashes[depth:]), depth, now, 0)
+                self.blocks += total - depth
                 break
             if not child.computed and now - child.created_at > self._ttl:
                 child.created_at = now  # dispatched again: counts for another TTL
@@ -131,17 +136,25 @@ class RadixTree:
             self._evict()
         return node
 
-    def recomputed(self, hashes: Sequence[BlockHash], start: int, count: int) -> None:
+    def recomputed(self, hashes: Sequence[BlockHash], start: int, count: int, *, parent: Node | None = None) -> None:
         """Blocks ``start`` to ``start + count`` of a held chain were computed again: the engine now has them twice.
 
         Engines do not merge equal blocks. From now on the chain refers to the new copies. The old ones have the same
         content and occupy capacity until they are evicted.
+
+        Args:
+            hashes: The chain.
+            start: Blocks in front of those.
+            count: How many there are.
+            parent: The node that ends in front of them, where it is known to be in the tree.
         """
-        parent = self.insert(hashes[:start], 0.0)
-        end = self.insert(hashes[: start + count], 0.0)
-        copies = self._add(parent, self.unknown(count), start, 0.0, self.stamp_at(end, start))
+        if parent is None:
+            parent = self.insert(hashes[:start], 0.0)
+            parent.pins -= 1  # what follows keeps it
+        end = self.insert(hashes[: start + count], 0.0, below=parent)
+        copies = Node(parent, self.unknown(count), start, 0.0, self.stamp_at(end, start))
         copies.computed = True
-        parent.pins -= 1
+        self.blocks += count
         end.pins -= 1
         self._offer(end)
         self._offer(copies)
@@ -168,12 +181,13 @@ class RadixTree:
         """
         node.pins -= 1
         self.blocks -= partial
-        self._clock = clock = self._clock + 1
+        self.clock = clock = self.clock + 1
         current: Node | None = node
         while current is not None:
             current.stamp = clock
             current = current.parent
-        self._offer(node)
+        if not node.children:
+            self._offer(node)
         if self.blocks > self.capacity_blocks:
             self._evict()
 
@@ -216,12 +230,6 @@ class RadixTree:
         if self.blocks > self.capacity_blocks:
             self._evict()
 
-    def _add(self, parent: Node, hashes: "array[int]", depth: int, now: float, stamp: int) -> Node:
-        child = Node(parent, hashes, depth, now, stamp)
-        parent.children[hashes[0]] = child
-        self.blocks += len(hashes)
-        return child
-
     def _split(self, node: Node, depth: int) -> Node:
         """Cut a node's run at ``depth``; the lower part stays the same object, so pins and leases keep their end."""
         parent = node.parent
@@ -229,7 +237,6 @@ class RadixTree:
         cut = depth - node.depth
         upper = Node(parent, node.hashes[:cut], node.depth, node.created_at, node.stamp)
         upper.computed = node.computed
-        parent.children[upper.hashes[0]] = upper
         node.hashes = node.hashes[cut:]
         node.depth = depth
         node.parent = upper

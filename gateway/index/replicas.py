@@ -7,7 +7,8 @@ both. Predictions are always kept up to date, so that they can take over at any 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import ModelId, ReplicaId, Target
@@ -26,15 +27,21 @@ class InflightBlocks:
 
     An engine can reuse a block as soon as it is scheduled; the event arrives a step later. Without these blocks a burst
     of one new prefix would be spread over the fleet, and the next turn of a fast conversation would be a miss.
+
+    Attributes:
+        blocks: For each target that has any: how many requests have each block.
+        leaving: Ended requests, by the time at which their blocks do not count any more.
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[Target, dict[int, int]] = {}
-        self._leaving: deque[tuple[float, Target, Sequence[int]]] = deque()
+        self.blocks: dict[Target, dict[int, int]] = {}
+        self.leaving: deque[tuple[float, Target, Sequence[int]]] = deque()
 
     def add(self, target: Target, hashes: Sequence[int]) -> None:
         """Add the blocks of a request."""
-        counts = self._blocks.setdefault(target, {})
+        if not hashes:
+            return
+        counts = self.blocks.setdefault(target, {})
         for block in hashes:
             counts[block] = counts.get(block, 0) + 1
 
@@ -43,11 +50,11 @@ class InflightBlocks:
         # A gateway that only receives requests of peers never looks anything up, so expire here as well.
         self.expire(now)
         if hashes:
-            self._leaving.append((now + _LINGER_SECONDS, target, hashes))
+            self.leaving.append((now + _LINGER_SECONDS, target, hashes))
 
     def remove(self, target: Target, hashes: Sequence[int]) -> None:
         """Remove the blocks of a request."""
-        counts = self._blocks.get(target)
+        counts = self.blocks.get(target)
         if counts is None:
             return
         for block in hashes:
@@ -56,26 +63,28 @@ class InflightBlocks:
                 counts[block] = count - 1
             elif count:
                 del counts[block]
+        if not counts:
+            del self.blocks[target]
 
     def expire(self, now: float) -> None:
         """Remove blocks of requests that ended long enough ago."""
-        while self._leaving and self._leaving[0][0] <= now:
-            _, target, hashes = self._leaving.popleft()
+        while self.leaving and self.leaving[0][0] <= now:
+            _, target, hashes = self.leaving.popleft()
             self.remove(target, hashes)
 
     def lost(self, target: Target, block: int) -> None:
         """A KV event removed a block: forget it for all requests."""
-        counts = self._blocks.get(target)
+        counts = self.blocks.get(target)
         if counts:
             counts.pop(block, None)
 
     def clear(self, target: Target) -> None:
         """Forget all blocks of a target."""
-        self._blocks.pop(target, None)
+        self.blocks.pop(target, None)
 
     def extend(self, target: Target, hashes: Sequence[int], depth: int, limit: int) -> int:
         """Depth of a chain that is held up to ``depth``, continued by in-flight blocks; at most ``limit``."""
-        counts = self._blocks.get(target)
+        counts = self.blocks.get(target)
         if counts:
             while depth < limit and hashes[depth] in counts:
                 depth += 1
@@ -89,12 +98,11 @@ are in no event. Unaccounted blocks are missing from the index and never count a
 _NOTHING = Holding(0, 0)
 
 
-@dataclass(slots=True, eq=False)
-class _Lease:
+class _Lease(msgspec.Struct, eq=False):
     target: Target
     held_tokens: int
     predicted: PredictedLease
-    fresh: list[int] = field(default_factory=list)
+    fresh: list[int] = []
 
 
 class ReplicaIndex:
@@ -124,13 +132,17 @@ class ReplicaIndex:
         self._events = EventHoldings(hasher, model_of, worth, self._fresh.lost, on_block_size)
         self._predicted = PredictedIndex(default_blocks, speculative_ttl_seconds)
         self._feeds: dict[Target, FeedState] = {}
+        # Targets of which events are looked up.
+        self._followed: dict[Target, FeedState] = {}
         self._capacity: dict[Target, int | None] = {}
         self._default_blocks = default_blocks
         self._uncached: set[Target] = set()
 
     def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
         """See ``PrefixIndex``."""
-        self._fresh.expire(now)
+        leaving = self._fresh.leaving
+        if leaving and leaving[0][0] <= now:
+            self._fresh.expire(now)
         if len(chains) == 1:
             return self._chain_holdings(chains[0], targets, now)
         sums = [_NOTHING] * len(targets)
@@ -141,7 +153,7 @@ class ReplicaIndex:
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
         """See ``PrefixIndex``."""
-        feed = self._feeds.get(target)
+        feed = self._followed.get(target)
         # Computed before the prediction includes the request's own blocks.
         held = self.holdings(chains, [target], now)[0].tokens if feed is FeedState.REBUILDING else 0
         predicted = self._predicted.begin(chains, target, now)
@@ -169,7 +181,7 @@ class ReplicaIndex:
         assert isinstance(lease, _Lease)
         filled = list(filled)
         self._predicted.complete(lease.predicted, cached_tokens, filled)
-        if self._feeds.get(lease.target) is FeedState.LIVE:
+        if self._followed.get(lease.target) is FeedState.LIVE:
             generated = [
                 block
                 for chain in filled
@@ -178,7 +190,8 @@ class ReplicaIndex:
             ]
             self._fresh.add(lease.target, generated)
             lease.fresh += generated
-        self._fresh.leave(lease.target, lease.fresh, now)
+        if lease.fresh or self._fresh.leaving:
+            self._fresh.leave(lease.target, lease.fresh, now)
 
     def abandon(self, lease: Lease) -> None:
         """See ``PrefixIndex``."""
@@ -207,6 +220,7 @@ class ReplicaIndex:
             self.clear(target)
             self._events.forget(target)
             self._feeds.pop(target, None)
+            self._followed.pop(target, None)
             self._capacity.pop(target, None)
             self._uncached.discard(target)
         self._predicted.forget(replica)
@@ -249,6 +263,10 @@ class ReplicaIndex:
     def set_feed(self, target: Target, state: FeedState) -> None:
         """See ``EventIndex``."""
         self._feeds[target] = state
+        if state in (FeedState.LIVE, FeedState.REBUILDING):
+            self._followed[target] = state
+        else:
+            self._followed.pop(target, None)
 
     def is_complete(self, target: Target) -> bool:
         """See ``EventIndex``."""
@@ -279,20 +297,26 @@ class ReplicaIndex:
         limit = chain.reusable_blocks
         if not limit:
             return [_NOTHING] * len(targets)
-        hashes, block_size = chain.hashes, chain.block_size
-        known = self._events.depths(chain, limit, targets)
+        hashes, block_size, trees = chain.hashes, chain.block_size, self._predicted.trees
+        followed, uncached, first = self._followed, self._uncached, chain.hashes[0]
+        known = self._events.depths(chain, limit, targets) if followed else ()
         holdings = []
-        for target, by_events in zip(targets, known, strict=True):
-            feed = self._feeds.get(target)
-            if target in self._uncached:
-                holding = _NOTHING
+        for number, target in enumerate(targets):
+            holding, feed = _NOTHING, followed.get(target) if followed else None
+            if uncached and target in uncached:
+                pass
             elif feed is FeedState.LIVE:
-                holding = self._events.holding(chain, self._fresh.extend(target, hashes, by_events, limit), target)
+                depth = known[number]
+                if target in self._fresh.blocks:
+                    depth = self._fresh.extend(target, hashes, depth, limit)
+                if depth:
+                    holding = self._events.holding(chain, depth, target)
             else:
-                depth = self._predicted.depth(hashes, limit, target, now)
-                if feed is FeedState.REBUILDING and by_events >= depth:
-                    holding = self._events.holding(chain, by_events, target)
-                else:
-                    holding = Holding(depth * block_size, depth * block_size) if depth else _NOTHING
+                tree = trees.get(target)
+                depth = tree.find(hashes, limit, now)[0] if tree is not None and first in tree.beginnings else 0
+                if feed is FeedState.REBUILDING and known[number] >= depth:
+                    holding = self._events.holding(chain, known[number], target)
+                elif depth:
+                    holding = Holding(depth * block_size, depth * block_size)
             holdings.append(holding)
         return holdings

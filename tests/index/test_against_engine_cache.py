@@ -29,7 +29,8 @@ class Pair:
 
     def __init__(self, blocks, *, readable):
         self.cache = BlockCache(blocks, SIZE)
-        self.index = PredictedIndex(default_blocks=blocks - 1, speculative_ttl_seconds=30.0)
+        self.index = PredictedIndex(default_blocks=1000, speculative_ttl_seconds=30.0)
+        self.index.set_capacity(TARGET, blocks - 1)
         self.hasher = ChainHasher()
         self.readable = readable
         self.asked = 0
@@ -43,7 +44,7 @@ class Pair:
         answer = [100 + a + 7 * b if self.readable else 1000 + self.asked] * answer_length
         table = self.cache.table(packed(ids))
         chain = self.hasher.chain(1, packed(ids), SIZE)
-        predicted = self.index.depth(chain.hashes, chain.reusable_blocks, TARGET, 0.0) * SIZE
+        predicted = self.index.trees[TARGET].find(chain.hashes, chain.reusable_blocks, 0.0)[0] * SIZE
         assert self.cache.begin(table)
         lease = self.index.begin([chain], TARGET, 0.0)
         assert lease.held_tokens == predicted

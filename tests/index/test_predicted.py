@@ -23,7 +23,10 @@ def run(index, chains, target=A, cached=None, replies=()):
 
 
 def held(index, chains, target, now):
-    return sum(index.depth(chain.hashes, chain.reusable_blocks, target, now) * chain.block_size for chain in chains)
+    tree = index.trees.get(target)
+    if tree is None:
+        return 0
+    return sum(tree.find(chain.hashes, chain.reusable_blocks, now)[0] * chain.block_size for chain in chains)
 
 
 @pytest.fixture
