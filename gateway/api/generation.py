@@ -211,6 +211,7 @@ class GenerationExchange:
         trace: Its trace; None if it is not traced.
         task: Its task; None unless it waits.
         congested: See ``Sink``.
+        write: See ``Sink``.
     """
 
     __slots__ = (
@@ -231,12 +232,14 @@ class GenerationExchange:
         "request_id",
         "task",
         "trace",
+        "write",
     )
 
     def __init__(self, port: Generations, exchange: Exchange, endpoint: Endpoint) -> None:
         self._port = port
         self.exchange = exchange
         self.endpoint = endpoint
+        self.write = exchange.write
         self.congested = exchange.congested
         headers = exchange.headers
         self.named = named = dict(headers)
@@ -336,10 +339,6 @@ class GenerationExchange:
         """See ``Sink``."""
         own = self._own_headers
         self.exchange.start(status, headers if own is None else replaced(headers, own))
-
-    def write(self, data: bytes, *, more: bool) -> None:
-        """See ``Sink``."""
-        self.exchange.write(data, more=more)
 
     def interrupt(self) -> None:
         """The gateway is shutting down: end the answer now. Idempotent."""
