@@ -197,7 +197,7 @@ class _Seen:
         assert not any((self.status, self.whole, self.broken))
         self.status, self.headers = status, headers
 
-    def body_received(self, data: bytes) -> None:
+    def body_received(self, data: bytes, chunk: bytes | None = None) -> None:
         assert data
         assert self.status
         assert not any((self.whole, self.broken))

@@ -162,6 +162,7 @@ class Exchange:
     __slots__ = (
         "_chunked",
         "_head",
+        "_in_chunks",
         "_remaining",
         "_transport",
         "body_ended",
@@ -215,6 +216,7 @@ class Exchange:
         self.gone = False
         self._head: bytes | None = None
         self._chunked = False
+        self._in_chunks = False  # whether whole chunks may be written now: the head was sent, and not the end
         self._remaining: int | None = None
 
     def ask_for_body(self) -> None:
@@ -280,22 +282,28 @@ class Exchange:
         if head is not None and not self.gone:
             self._transport.write(head)
 
-    def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:
         """Send a part of the body; nothing happens once the client has disconnected.
 
         Args:
             data: The part; may be empty.
             more: Whether others follow.
+            chunk: The same as one chunk, which is sent as it is if the response has chunks; only with ``more``, and
+                never empty.
 
         Raises:
             InvalidResponse: the response has not begun, is complete, or is longer or shorter than it announced.
         """
+        if chunk is not None and self._in_chunks:
+            self._transport.write(chunk)
+            return
         if self.gone:
             return
         if not self.started or self.complete:
             raise InvalidResponse("the response has not begun, or is complete")
         head, self._head = self._head or b"", None
         if self._chunked:
+            self._in_chunks = more
             size = len(data)
             last = b"" if more else b"0\r\n\r\n"
             if size > _WRITTEN_TOGETHER:
@@ -346,6 +354,7 @@ class Exchange:
         if self.complete or self.gone:
             return
         self.gone = True
+        self._in_chunks = False
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             receiver.client_gone()

@@ -164,7 +164,7 @@ class _WholeResponse:
         self._status = status
         self._headers = headers
 
-    def body_received(self, data: bytes) -> None:
+    def body_received(self, data: bytes, chunk: bytes | None = None) -> None:  # noqa: ARG002
         """See ``ResponseReceiver``."""
         self._room -= len(data)
         if self._room < 0:

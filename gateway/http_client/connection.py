@@ -36,8 +36,13 @@ class ResponseReceiver(Protocol):
         """The head was received; names are in lower case."""
         ...
 
-    def body_received(self, data: bytes) -> None:
-        """A part of the body; never empty."""
+    def body_received(self, data: bytes, chunk: bytes | None = None) -> None:
+        """A part of the body; never empty.
+
+        Args:
+            data: The part.
+            chunk: The same with its framing, if it came alone and as one whole chunk of HTTP/1.1.
+        """
         ...
 
     def response_complete(self) -> None:
@@ -60,9 +65,9 @@ _MAX_OVERHEAD = 64 * 1024
 between two pieces of the body. The parser joins the parts of a header again for every read, so this also bounds the
 bytes it copies. uvicorn's own limit for requests is the same."""
 
-_FRAMING_PER_BODY_BYTE = 8
-"""Bytes of chunk framing per byte of the body, over a whole response and beyond ``_MAX_OVERHEAD``. A chunk of one byte
-has five, chunks of one token less than one."""
+_BYTES_PER_BODY_BYTE = 9
+"""Bytes per byte of the body, over a whole response and beyond ``_MAX_OVERHEAD``: itself, and eight of chunk framing. A
+chunk of one byte has five of them, chunks of one token less than one."""
 
 _MAX_INTERIM = 16
 """Interim (1xx) responses before the final one. Engines send none; a proxy sends one or two."""
@@ -81,6 +86,9 @@ _log = structlog.get_logger("gateway.proxy")
 
 class Connection(asyncio.Protocol):
     """The receiving side of a response: parses, passes on, and records how it ended.
+
+    A read of one whole chunk, as most are in a stream, is passed on without the parser, if that has read all of the
+    chunk before: its state is the same behind the chunk as in front of it.
 
     A response belongs to the request that is under way when it arrives; HTTP/1.1 has nothing else to match them by.
     Bytes that cannot belong to it (behind a complete response, or while the connection is idle) close the connection,
@@ -109,12 +117,13 @@ class Connection(asyncio.Protocol):
         self._complete = True
         self._pieces: list[bytes] = []  # of the body, to be passed on
         self._unparsed = _NOTHING
+        self._between_chunks = False  # as far as was parsed
+        self._chunk_receiver: ResponseReceiver | None = None  # None: what is read next has to be parsed, or held
         self._continuation: asyncio.Handle | None = None
         self._lost_by: tuple[Exception | None] | None = None
-        self._wire_bytes = 0
-        self._body_bytes = 0
         self._header_bytes = 0
         self._overhead = 0
+        self._bytes_left = 0  # that the response may have until more of its body comes
         self._interim = 0
         self._early = False
         self._paused = False
@@ -133,12 +142,15 @@ class Connection(asyncio.Protocol):
         self._begun = self._complete = self._keep_alive = self._early = False
         self._status = 0
         self._headers = []
-        self._wire_bytes = self._body_bytes = self._header_bytes = self._overhead = self._interim = 0
+        self._header_bytes = self._overhead = self._interim = 0
+        self._bytes_left = _MAX_OVERHEAD
+        self._between_chunks = False
         self._transport.writelines((head, body) if body else (head,))
 
     def pause(self) -> None:
         """Pass nothing on for now."""
         self._paused = True
+        self._chunk_receiver = None
         self._update_reading()
 
     def resume(self) -> None:
@@ -151,7 +163,7 @@ class Connection(asyncio.Protocol):
         """Close at once, also within an exchange: the replica notices and stops computing. The receiver gets nothing
         more."""
         self.closed = True
-        self.receiver = None
+        self.receiver = self._chunk_receiver = None
         self._unparsed = _NOTHING
         if self._transport is not None:
             self._transport.abort()
@@ -193,6 +205,17 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes were received."""
+        receiver = self._chunk_receiver
+        if receiver is not None:
+            size, _, rest = data.partition(b"\r\n")
+            body = rest[:-2]
+            if body and size == b"%x" % len(body) and rest.endswith(b"\r\n"):
+                self._bytes_left += _BYTES_PER_BODY_BYTE * len(body) - len(data)
+                try:
+                    receiver.body_received(body, data)
+                except Exception as error:  # noqa: BLE001 - it must not be lost in the event loop
+                    self._fail(receiver, error)
+                return
         if self._complete:
             if _IDLE_TIMEOUT not in data[:16]:
                 self._warn_of_surplus()
@@ -222,6 +245,8 @@ class Connection(asyncio.Protocol):
             portion, self._unparsed = self._unparsed[:_PORTION_BYTES], self._unparsed[_PORTION_BYTES:]
             self._feed(portion)
         self._pass_on()
+        held = self._paused or self._unparsed or not self._between_chunks
+        self._chunk_receiver = None if held else self.receiver
         if self._unparsed or self._paused or not self._reading:
             self._update_reading()
         if self._unparsed:
@@ -248,16 +273,17 @@ class Connection(asyncio.Protocol):
         """Parse bytes; the exchange fails if they are not HTTP, or if the framing exceeds its limits."""
         assert self._parser is not None
         self._overhead += len(data)
-        self._wire_bytes += len(data)
+        self._bytes_left -= len(data)
         try:
             self._parser.feed_data(data)
-            framing = self._wire_bytes - self._body_bytes
-            if (
-                self._overhead > _MAX_OVERHEAD or framing > _MAX_OVERHEAD + _FRAMING_PER_BODY_BYTE * self._body_bytes
-            ) and not self._complete:
+            if (self._overhead > _MAX_OVERHEAD or self._bytes_left < 0) and not self._complete:
                 raise httptools.HttpParserError(f"more than {_MAX_OVERHEAD >> 10} KiB of it are no body")
+            if self._between_chunks:
+                self._between_chunks = bytes(data[-2:]) == b"\r\n"  # otherwise a part of the next chunk's size follows
+                self._overhead = 0
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._broken = f"the answer is not HTTP: {error.__context__ or error}"
+            self._between_chunks = False
             self._unparsed = _NOTHING
 
     def _pass_on(self) -> None:
@@ -276,15 +302,18 @@ class Connection(asyncio.Protocol):
                 pieces.clear()
                 receiver.body_received(data)
         except Exception as error:  # noqa: BLE001 - it must not be lost in the event loop
-            self.abort()
-            receiver.failed(error)
+            self._fail(receiver, error)
+
+    def _fail(self, receiver: ResponseReceiver, error: Exception) -> None:
+        self.abort()
+        receiver.failed(error)
 
     def _end(self, receiver: ResponseReceiver) -> None:
         """Report how the exchange ended."""
         exc = self._lost_by[0] if self._lost_by is not None else None
         if not self._complete and self._broken is None and exc is None and self._status:
             self._complete = self._ends_with_the_connection()
-        self.receiver = None
+        self.receiver = self._chunk_receiver = None
         if self._complete:
             self._on_complete(self)
             receiver.response_complete()
@@ -336,11 +365,19 @@ class Connection(asyncio.Protocol):
             return
         self._status = status
 
+    def on_chunk_header(self) -> None:
+        """The size of a chunk is complete, also that of the last one, which is empty."""
+        self._between_chunks = False
+
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
         self._overhead = 0
         self._pieces.append(data)
-        self._body_bytes += len(data)
+        self._bytes_left += _BYTES_PER_BODY_BYTE * len(data)
+
+    def on_chunk_complete(self) -> None:
+        """The line break behind a chunk was read."""
+        self._between_chunks = True
 
     def on_message_complete(self) -> None:
         """The answer is complete."""

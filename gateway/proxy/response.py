@@ -17,7 +17,7 @@ from gateway.http_client import Broken, HttpExchange, NotConnected, TransportErr
 from gateway.proxy.endings import broken_off, ending_of_cancellation
 from gateway.proxy.forwarded_attempt import AnswerLimits, ForwardedAttempt
 from gateway.proxy.headers import client_headers
-from gateway.proxy.sse import EventFilter, json_of
+from gateway.proxy.sse import EventFilter, is_plain, json_of
 from gateway.proxy.usage_scan import UsageScan
 from gateway.tasks import in_task
 
@@ -146,7 +146,7 @@ class ResponseRelay:
             # It was not requested, and a few bytes of it may decompress to any size.
             raise Broken(f"the answer is compressed (content-encoding: {encoding.decode('latin-1')[:40]})")
 
-    def body_received(self, data: bytes) -> None:
+    def body_received(self, data: bytes, chunk: bytes | None = None) -> None:
         """See ``ResponseReceiver``.
 
         Raises:
@@ -162,16 +162,23 @@ class ResponseRelay:
         if self._first_byte_at is None:
             self._first_byte_at = now
             self._attempt.on_first_byte()
+        size = len(data)
         if self._bytes_left > 0:
-            self._bytes_left -= len(data)
+            self._bytes_left -= size
             self._answer += data
-        if len(data) <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
+        if self._filter.at_event and is_plain(data):
+            self._tail = data if size >= _TAIL else self._tail[-_TAIL:] + data
+            if not self.started:
+                self._start()
+            self._sink.write(data, more=True, chunk=chunk)
+        elif size <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
             self._filtered(data)
-            if self._sink.congested:
-                self._wait_for_client()
         else:
             self._parts.extend(_divided(data, _FILTERED_AT_ONCE))
             self._send_parts()
+            return
+        if self._sink.congested:
+            self._wait_for_client()
 
     def response_complete(self) -> None:
         """See ``ResponseReceiver``."""
@@ -209,7 +216,7 @@ class ResponseRelay:
     def _filtered(self, data: bytes) -> None:
         """Filter a part of a stream, and pass the result on."""
         if out := self._filter.feed(data):
-            self._tail = out[-_TAIL:] if len(out) >= _TAIL else (self._tail + out)[-_TAIL:]
+            self._tail = out if len(out) >= _TAIL else self._tail[-_TAIL:] + out
             self._write(out, more=True)
         if self._filter.garbled:
             raise Broken("something in the stream is no event")
@@ -345,11 +352,14 @@ class ResponseRelay:
     def _write(self, data: bytes, *, more: bool) -> None:
         """Send events, or a part of a large body, to the client."""
         if not self.started:
-            assert self.status is not None
-            self.started = True
-            self._attempt.on_response_started()
-            self._sink.start(self.status, self._headers)
+            self._start()
         self._sink.write(data, more=more)
+
+    def _start(self) -> None:
+        assert self.status is not None
+        self.started = True
+        self._attempt.on_response_started()
+        self._sink.start(self.status, self._headers)
 
     def _write_whole(self, status: int, body: bytes) -> None:
         """Send an answer that is not a stream."""
@@ -368,7 +378,7 @@ class ResponseRelay:
         if self.status != HTTPStatus.OK:
             return self.status is not None
         if self._streamed:
-            return _DONE.search(self._tail + self._rest) is not None
+            return _DONE.search(self._tail[-_TAIL:] + self._rest) is not None
         if self._scan is not None:
             self._usage = self._scan.finish()
             return True

@@ -74,7 +74,7 @@ class RestoringSink:
         else:
             self._head = (status, headers)
 
-    def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:  # noqa: ARG002
         """See ``Sink``. The pieces of a stream are whole events."""
         if self._head is not None:
             (status, headers), self._head = self._head, None

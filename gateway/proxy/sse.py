@@ -1,8 +1,8 @@
 """Filters server-sent events: reads the usage, removes its chunk if only the gateway requested it, and stops at invalid
 events.
 
-Pieces are passed on as they arrive, cut at event boundaries. A piece that is not exactly one event of plain JSON takes
-a slower path. Wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html
+Pieces are passed on as they arrive, cut at event boundaries. A piece that is exactly one event of plain JSON, as most
+are, needs no filter. Wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import itertools
@@ -39,6 +39,7 @@ class EventFilter:
         keep_usage: Whether the client requested the usage chunk.
 
     Attributes:
+        at_event: Whether the next piece begins with an event, and may be passed on without ``feed`` if it ``is_plain``.
         usage: The last usage seen; None also if its counts are impossible.
         garbled: Whether an invalid event was received; nothing from there on is passed on.
     """
@@ -48,6 +49,7 @@ class EventFilter:
         self._pending = bytearray()
         self._has_returns = False
         self._unread = False
+        self.at_event = True
         self.usage: Usage | None = None
         self.garbled = False
 
@@ -55,12 +57,10 @@ class EventFilter:
         """Process a piece of the stream; returns the bytes to send to the client."""
         if self.garbled:
             return b""
-        if not self._pending and _is_plain(data):
-            return data
         kept: list[bytes] = []
         try:
             for event in self._take_events(data):
-                if self._unread or _is_plain(event) or self._read(event):
+                if self._unread or is_plain(event) or self._read(event):
                     kept.append(event)
                 self._unread = False  # the end of an overlong event is not an event of its own
         except ValueError:
@@ -69,6 +69,7 @@ class EventFilter:
         if len(self._pending) > _LONGEST_EVENT:
             kept.append(self.finish())
             self._unread = True
+        self.at_event = not (self._pending or self._unread or self.garbled)
         return b"".join(kept)
 
     def finish(self) -> bytes:
@@ -121,14 +122,14 @@ def _divided(data: bytes) -> tuple[list[bytes], bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)], data[edges[-1] :]
 
 
-def _is_plain(data: bytes) -> bool:
+def is_plain(data: bytes) -> bool:
     """Whether a piece is one complete JSON event without usage, as most are."""
     if not data.startswith(_HEAD) or not data.endswith(b"}\n\n") or b'"usage"' in data:
         return False
     if _LINE_FEED in data[:-2] or _RETURN in data:
         return False  # line breaks between the parts of the JSON divide it into lines, or even into events
     try:
-        data.decode()
+        data.isascii() or data.decode()
         _OBJECT.decode(data[len(_HEAD) - 1 :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False

@@ -266,7 +266,7 @@ class Discarded:
         """See ``Sink``."""
         self.status = status
 
-    def write(self, data: bytes, *, more: bool) -> None:  # noqa: ARG002
+    def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:  # noqa: ARG002
         """See ``Sink``."""
         if not self.succeeded and len(self._body) < _KEPT_BYTES:
             self._body += data

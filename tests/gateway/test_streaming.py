@@ -56,6 +56,17 @@ async def test_each_event_arrives_before_the_next_one_is_sent(behind, scripted, 
         await client.reader.readuntil(DONE)
 
 
+async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(behind, scripted, connect):
+    events = [word(str(number)) for number in range(5)] + [DONE]
+    scripted.says(STREAM_HEAD, *map(chunk, events), END, pause=0.01)
+    client = await connect(behind)
+    await client.send(post(CHAT, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    async with asyncio.timeout(30):
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert b"transfer-encoding" not in head.lower()
+        assert await client.reader.read() == b"".join(events)
+
+
 async def test_tokens_arrive_as_they_are_generated(start_engine, start_gateway, connect):
     engine = await start_engine(decode_ms=50)
     gateway = await start_gateway(engine)

@@ -28,7 +28,7 @@ class Reading:
         self.status, self.headers = status, headers
         self._begun.set()
 
-    def body_received(self, data):
+    def body_received(self, data, chunk=None):
         self._parts.append(data)
         self._exchange.pause()
         self._news.set()

@@ -80,7 +80,7 @@ class Client:
         del headers
         self.heads.append(status)
 
-    def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:
         assert not self.ended
         self.got += data
         self.ended = not more

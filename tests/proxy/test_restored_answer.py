@@ -30,7 +30,7 @@ class Client:
         assert not self.pieces
         self.heads.append((status, list(headers)))
 
-    def write(self, data, *, more):
+    def write(self, data, *, more, chunk=None):
         assert self.heads
         assert not self.ended
         self.pieces.append(data)

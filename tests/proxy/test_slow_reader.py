@@ -31,7 +31,7 @@ class Reader:
     def start(self, status, headers):
         pass
 
-    def write(self, data, *, more):
+    def write(self, data, *, more, chunk=None):
         self.written += data
         self.pieces -= 1
 

@@ -35,8 +35,14 @@ class Sink(Protocol):
         """Send status and headers, together with the first piece of the body."""
         ...
 
-    def write(self, data: bytes, *, more: bool) -> None:
-        """Send a piece of the body; with ``more`` false it is the last one. Does nothing if the client is gone."""
+    def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:
+        """Send a piece of the body. Does nothing if the client is gone.
+
+        Args:
+            data: The piece; may be empty.
+            more: Whether others follow.
+            chunk: The same as one chunk of HTTP/1.1, if it came so; only with ``more``, and never empty.
+        """
         ...
 
 

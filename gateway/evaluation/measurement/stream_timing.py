@@ -148,7 +148,7 @@ class _Answer:
         if status == 200 and not kind.lower().startswith(b"text/event-stream"):
             self.error = "it answered without a stream, although one was asked for"
 
-    def body_received(self, data: bytes) -> None:
+    def body_received(self, data: bytes, chunk: bytes | None = None) -> None:  # noqa: ARG002
         """See ``ResponseReceiver``."""
         now = time.perf_counter()
         if self.status != 200 or self.error:

@@ -99,7 +99,7 @@ class ResumableStream:
         """See ``Sink``. The head goes out once, and not before there is something to tell."""
         self._head = (status, headers)
 
-    def write(self, data: bytes, *, more: bool) -> None:
+    def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:  # noqa: ARG002
         """See ``Sink``."""
         seam = self._seam
         if not more and self._closing is not None:
