@@ -5,7 +5,6 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -22,8 +21,7 @@ from gateway.http_client.connection import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, cache_hash=True):
     """A replica's base URL, taken apart once.
 
     Attributes:
