@@ -111,7 +111,7 @@ class MessageTokens:
                 role, text = _ROLE_TAGS[message["role"]], message["content"]
                 if len(message) != 2 or type(text) is not str:
                     return ()
-                before = xxh3_128_digest(before + role + xxh3_128_digest(text.encode(), seed), seed)
+                before = xxh3_128_digest(before + role + text.encode(), seed)
                 digests.append(before)
         except (KeyError, TypeError, UnicodeEncodeError):
             return ()  # not an object with one of the roles and a text, or half a character
@@ -119,16 +119,20 @@ class MessageTokens:
 
     def _look_up(self, digests: Sequence[bytes]) -> tuple[int, list[bytes]]:
         """How many messages at the beginning of a conversation are known, and their token ids."""
+        get = self._turns.get
         with self._lock:
-            for known in range(len(digests), 0, -1):
+            first = get(digests[0])
+            if first is None:
+                return 0, []  # all that is known behind it refers to it
+            for known in range(len(digests), 1, -1):
                 parts = []
                 before: bytes | None = digests[known - 1]
-                while before is not None and (turn := self._turns.get(before)) is not None:
+                while before is not None and (turn := get(before)) is not None:
                     parts.append(turn.ids)
                     before = turn.before
                 if before is None:
                     return known, parts[::-1]
-        return 0, []
+        return 1, [first.ids]
 
     def _keep(self, digest: bytes, turn: _KnownTurn) -> None:
         weight = len(turn.ids) + _TURN_BYTES
