@@ -107,7 +107,7 @@ class ChainHasher:
 
     def _span(self, previous: int, part: bytes, run: int, block: int) -> list[BlockHash]:
         """The hashes of a span, remembered."""
-        key = _key(previous, part, block)
+        key = xxh3_128_digest(part, previous ^ block)
         known = self._spans.get(key)
         if known is None:
             known = self._of_runs(previous, part, run, block)
@@ -120,7 +120,8 @@ class ChainHasher:
         whole = len(part) - len(part) % run
         for start in range(0, whole, run):
             tokens = part[start : start + run]
-            key = _key(previous, tokens, block)
+            # A digest: tokens as a part of a key would be kept. Chains of two block sizes may have the same root.
+            key = xxh3_128_digest(tokens, previous ^ block)
             known = self._runs.get(key)
             if known is None:
                 known = _hash_run(previous, tokens, block)
@@ -138,8 +139,12 @@ class ChainHasher:
             rest: Token ids after the last block of the beginning, as far as they are known; without media.
             tokens: Number of all tokens.
         """
-        added = self.extend(chain.hashes[-1] if chain.hashes else root, rest, chain.block_size, None)
-        return BlockChain([*chain.hashes, *added] if added else chain.hashes, chain.block_size, tokens)
+        block = chain.block_size * TOKEN_BYTES
+        if len(rest) < block:
+            return BlockChain(chain.hashes, chain.block_size, tokens)
+        last = chain.hashes[-1] if chain.hashes else root
+        added = _hash_run(last, rest[: len(rest) // block * block], block)
+        return BlockChain([*chain.hashes, *added], chain.block_size, tokens)
 
     def extend(
         self, parent: int, tokens: bytes, block_size: int, extras: Iterable[bytes | None] | None
@@ -150,14 +155,12 @@ class ChainHasher:
         return _hash_run(parent, whole, block) if extras is None else _hashed(parent, whole, block, extras)
 
 
-def _key(previous: int, part: bytes, block: int) -> bytes:
-    """A digest: tokens as a part of a key would be kept. The block's size is part of it: chains of two may meet."""
-    return xxh3_128_digest(part, previous ^ block)
-
-
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
-    blocks = iter_unpack(f"{block}s", part)  # faster than slices
-    return cast(list[BlockHash], [previous := xxh3_64_intdigest(tokens, previous) for (tokens,) in blocks])
+    hashes: list[int] = []
+    for (tokens,) in iter_unpack(f"{block}s", part):  # faster than slices
+        previous = xxh3_64_intdigest(tokens, previous)
+        hashes.append(previous)
+    return cast(list[BlockHash], hashes)
 
 
 def _hashed(previous: int, part: bytes, block: int, extras: Iterable[bytes | None]) -> list[BlockHash]:

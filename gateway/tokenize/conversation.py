@@ -104,7 +104,7 @@ def _message(message: Any, content_format: ContentFormat) -> Message:
         raise TokenizerUnavailable("a message is not an object with a role")
     content = message.get("content")
     if role == "system":
-        content = _without_billing_header(content)
+        content = without_billing_header(content)
     if isinstance(content, str) and content_format == "string":
         result: Message = {"role": role, "content": content}
     else:
@@ -173,8 +173,11 @@ def _wrapped(part: str | dict[str, Any], text: str) -> dict[str, Any]:
     return {"type": "text", "text": text} | {key: value for key, value in part.items() if key not in _PART_FIELDS}
 
 
-def _without_billing_header(content: Any) -> Any:
-    """The engine drops this line of one coding client, because its value changes with every request."""
+def without_billing_header(content: Any) -> Any:
+    """The content of a system message as the engine takes it; the same object if that is unchanged.
+
+    The engine drops a line of one coding client, because the value there changes with every request.
+    """
     if isinstance(content, str):
         if not content.startswith(_BILLING_HEADER):
             return content

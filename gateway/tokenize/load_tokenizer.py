@@ -32,6 +32,7 @@ from gateway.tokenize.chat_template import ChatTemplate, check_syntax
 from gateway.tokenize.conversation import ContentFormat, conversation
 from gateway.tokenize.local import LocalEncoder
 from gateway.tokenize.message_tokens import MessageTokens, boundaries
+from gateway.tokenize.printed_content import prints_content
 from gateway.tokenize.split_patterns import DEFAULT, PATTERNS, split_pattern
 from gateway.tokenize.template_proof import prints_messages_alone
 
@@ -105,8 +106,10 @@ def _message_tokens(source: "_Source", template: ChatTemplate, cache_mib: int) -
 
     What is proved by the template's syntax tree and the list of added tokens is also tried on the corpus.
     """
-    if not source.boundaries or not prints_messages_alone(template.syntax_tree()):
+    tree = template.syntax_tree()
+    if not source.boundaries or not prints_messages_alone(tree):
         return None
+    as_it_is = template.content_format == "string" and prints_content(tree)
 
     def render(messages: Sequence[Any], generation_prompt: bool) -> str:
         arguments = {"add_generation_prompt": generation_prompt, "continue_final_message": False}
@@ -116,7 +119,8 @@ def _message_tokens(source: "_Source", template: ChatTemplate, cache_mib: int) -
         return source.tokens.encode(text, add_special_tokens=False)
 
     try:
-        messages = MessageTokens(render, encode, source.boundaries, cache_mib * _MESSAGE_BYTES_PER_MIB)
+        memory = cache_mib * _MESSAGE_BYTES_PER_MIB
+        messages = MessageTokens(render, encode, source.boundaries, memory, as_it_is=as_it_is)
         same = all(messages.encode(each) == encode(render(each, True)) for each in corpus.plain_conversations())
     except TokenizerUnavailable:
         return None

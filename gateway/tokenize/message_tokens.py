@@ -7,13 +7,15 @@ each message, at which the tokenizer cuts the text in any case.
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import TokenizerUnavailable
+from gateway.tokenize.conversation import without_billing_header
+from gateway.tokenize.printed_content import Around, Render, around
 from gateway.tokenize.template_proof import PLAIN_ROLES
 
 _ROLE_TAGS = {role: role[:1].encode() for role in PLAIN_ROLES}
@@ -46,6 +48,8 @@ class MessageTokens:
         encode: Token ids of a text, without start or end tokens.
         boundaries: Texts of added tokens; see ``boundaries``.
         max_bytes: Memory of the cache.
+        as_it_is: Whether the template prints a message's content as it is; see ``prints_content``. Then plain messages
+            are put together without it.
 
     Raises:
         TokenizerUnavailable: the template refuses a conversation, or prints no boundary in front of a message.
@@ -53,10 +57,12 @@ class MessageTokens:
 
     def __init__(
         self,
-        render: Callable[[Sequence[Any], bool], str],
+        render: Render,
         encode: Callable[[str], bytes],
         boundaries: Sequence[str],
         max_bytes: int,
+        *,
+        as_it_is: bool = False,
     ) -> None:
         self._render = render
         self._encode = encode
@@ -67,6 +73,8 @@ class MessageTokens:
         self._lock = threading.Lock()
         self._before = len(render([_FIRST], False))
         self._generation_prompt = self._encode_behind([], generation_prompt=True)
+        self._around_first = _by_role(render, []) if as_it_is else {}
+        self._around_others = _by_role(render, [_FIRST]) if as_it_is else {}
 
     @property
     def weight(self) -> int:
@@ -82,7 +90,8 @@ class MessageTokens:
         try:
             if known == 0:
                 # On its own, because other conversations begin with it, too.
-                parts = [self._encode(self._render(messages[:1], False))]
+                text = _printed(messages[:1], self._around_first)
+                parts = [self._encode(self._render(messages[:1], False) if text is None else text)]
                 self._keep(digests[0], _KnownTurn(None, parts[0]))
                 known = 1
             if known < len(messages):
@@ -102,7 +111,7 @@ class MessageTokens:
                 role, text = _ROLE_TAGS[message["role"]], message["content"]
                 if len(message) != 2 or type(text) is not str:
                     return ()
-                before = xxh3_128_digest(before + role + xxh3_128_digest(text.encode(), seed), seed)
+                before = xxh3_128_digest(before + role + text.encode(), seed)
                 digests.append(before)
         except (KeyError, TypeError, UnicodeEncodeError):
             return ()  # not an object with one of the roles and a text, or half a character
@@ -110,16 +119,20 @@ class MessageTokens:
 
     def _look_up(self, digests: Sequence[bytes]) -> tuple[int, list[bytes]]:
         """How many messages at the beginning of a conversation are known, and their token ids."""
+        get = self._turns.get
         with self._lock:
-            for known in range(len(digests), 0, -1):
+            first = get(digests[0])
+            if first is None:
+                return 0, []  # all that is known behind it refers to it
+            for known in range(len(digests), 1, -1):
                 parts = []
                 before: bytes | None = digests[known - 1]
-                while before is not None and (turn := self._turns.get(before)) is not None:
+                while before is not None and (turn := get(before)) is not None:
                     parts.append(turn.ids)
                     before = turn.before
                 if before is None:
                     return known, parts[::-1]
-        return 0, []
+        return 1, [first.ids]
 
     def _keep(self, digest: bytes, turn: _KnownTurn) -> None:
         weight = len(turn.ids) + _TURN_BYTES
@@ -129,10 +142,29 @@ class MessageTokens:
 
     def _encode_behind(self, messages: Sequence[Any], *, generation_prompt: bool = False) -> bytes:
         """Token ids of messages, or of the generation prompt, behind a first message."""
-        behind = self._render([_FIRST, *messages], generation_prompt)[self._before :]
+        behind = None if generation_prompt else _printed(messages, self._around_others)
+        if behind is None:
+            behind = self._render([_FIRST, *messages], generation_prompt)[self._before :]
         if behind and not behind.startswith(self._boundaries):
             raise TokenizerUnavailable("a message does not begin with an added token")
         return self._encode(behind)
+
+
+def _by_role(render: Render, in_front: Sequence[Any]) -> dict[str, Around]:
+    found = {role: around(render, in_front, role) for role in PLAIN_ROLES}
+    return {role: each for role, each in found.items() if each is not None}
+
+
+def _printed(messages: Sequence[Any], by_role: Mapping[str, Around]) -> str | None:
+    """The text of messages that have a role and a text and nothing else; None if the template has to print them."""
+    parts: list[str] = []
+    for message in messages:
+        role, text = message["role"], message["content"]
+        each = by_role.get(role)
+        if each is None or (role == "system" and without_billing_header(text) is not text):
+            return None
+        parts += (each.before, text.strip() if each.is_trimmed else text, each.behind)
+    return "".join(parts)
 
 
 def boundaries(tokenizer_json: str) -> Sequence[str]:

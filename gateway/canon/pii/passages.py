@@ -5,17 +5,16 @@ of tool calls.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import orjson
 
 from gateway.core.json_edit import Path
 from gateway.core.request import ChatRequest, Endpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(msgspec.Struct, frozen=True, gc=False):
     """A text of a prompt.
 
     Attributes:
@@ -25,8 +24,11 @@ class Passage:
     """
 
     path: Path
-    text: str = field(repr=False)
+    text: str
     searched: bool
+
+    def __repr__(self) -> str:
+        return f"Passage({self.name!r}, {len(self.text)} characters)"  # without the text, which may be personal
 
     @property
     def name(self) -> str:
@@ -99,8 +101,12 @@ def searched(request: ChatRequest, *, everywhere: bool = False) -> list[Passage]
         return _prompts(request)
     found: list[Passage] = []
     for position, message in enumerate(request.fields["messages"]):
-        if message["role"] == "user" and not everywhere:
+        if not everywhere and message["role"] == "user":
             break
+        content = message.get("content")
+        if type(content) is str and len(message) == 2:  # a role and a text, as in nearly all messages
+            found.append(Passage(("messages", position, "content"), content, True))
+            continue
         found += [part for part in _content(message, position, searched=True) if isinstance(part, Passage)]
         if everywhere:
             found += _arguments(message, position)

@@ -142,17 +142,14 @@ class FoundCache:
 
     def get(self, owner: str, text: str) -> tuple[Hit, ...] | None:
         """Findings in a text of this owner; None if it is not cached."""
-        return self._hits.get((owner, _digest(text, self._seed)))
+        return self._hits.get((owner, xxh3_128_digest(text.encode("utf-8", "surrogatepass"), self._seed)))
 
     def put(self, owner: str, text: str, hits: tuple[Hit, ...]) -> None:
         """Cache the findings in a text of this owner."""
         size = _ENTRY_BYTES + _HIT_BYTES * len(hits)
         if size <= self._max_bytes // _LARGEST_SHARE:
-            self._hits.put((owner, _digest(text, self._seed)), hits, weight=size)
-
-
-def _digest(text: str, seed: int) -> bytes:
-    return xxh3_128_digest(text.encode("utf-8", "surrogatepass"), seed)
+            digest = xxh3_128_digest(text.encode("utf-8", "surrogatepass"), self._seed)
+            self._hits.put((owner, digest), hits, weight=size)
 
 
 _INLINE_COST = 32 * 1024
@@ -170,13 +167,16 @@ class Scanner:
         patterns: Patterns to search for.
         threads: Threads for long texts.
         detector: Asked for what the patterns do not find; None without one.
+
+    Attributes:
+        found: The findings that are cached.
     """
 
     def __init__(self, patterns: Patterns, threads: LongTexts, detector: Detector | None = None) -> None:
         self._patterns = patterns
         self._threads = threads
         self._detector = detector
-        self._memo = FoundCache(_MEMO_BYTES)
+        self.found = FoundCache(_MEMO_BYTES)
 
     @property
     def has_detector(self) -> bool:
@@ -196,7 +196,7 @@ class Scanner:
             DetectorFailed: the detector did; what the patterns found is in ``hits``, and is not cached.
         """
         name = owner.id
-        known = [self._memo.get(name, text) for text in texts]
+        known = [self.found.get(name, text) for text in texts]
         unknown = [text for text, hits in zip(texts, known, strict=True) if hits is None]
         if _cost(unknown) <= _INLINE_COST:
             found = self._search(unknown)
@@ -210,12 +210,8 @@ class Scanner:
                 raise
             found = [_merged(ours, theirs) for ours, theirs in zip(found, detected, strict=True)]
         for text, hits in zip(unknown, found, strict=True):
-            self._memo.put(name, text, hits)
+            self.found.put(name, text, hits)
         return _filled(known, found)
-
-    def known(self, text: str, owner: Tenant) -> tuple[Hit, ...] | None:
-        """The findings in a text, if they are cached; see ``find``."""
-        return self._memo.get(owner.id, text)
 
     def _search(self, texts: Sequence[str]) -> list[tuple[Hit, ...]]:
         return [self._patterns.find(text) for text in texts]

@@ -267,10 +267,10 @@ async def test_that_one_tenants_text_has_no_findings_is_not_known_of_another():
     scanner = Scanner(Patterns(("email",)), FairThreads(1, 2**20))
     one, other = Tenant(TenantId("a")), Tenant(TenantId("b"))
     await scanner.find(["text", TEXT], one)
-    assert scanner.known("text", one) == ()
-    assert scanner.known("text", other) is None
-    assert scanner.known(TEXT, one) == (Hit("email", FOUND.start, FOUND.length),)
-    assert scanner.known("unknown", one) is None
+    assert scanner.found.get(one.id, "text") == ()
+    assert scanner.found.get(other.id, "text") is None
+    assert scanner.found.get(one.id, TEXT) == (Hit("email", FOUND.start, FOUND.length),)
+    assert scanner.found.get(one.id, "unknown") is None
 
 
 async def test_requests_go_on_while_others_are_counted():
