@@ -47,7 +47,13 @@ class Ladder:
 
     def climb(self, length: int, reason: Reason) -> int:
         """As ``climb_by``, for one reason."""
-        return self.climb_by(length, ((length, reason),))
+        before = self._at
+        rung = min(max(length, before), self.prompt_tokens)
+        if rung > before:
+            self._missed[reason] = self._missed.get(reason, 0) + rung - before
+            self._at = rung
+        self._rungs.append(rung)
+        return rung - before
 
     def climb_by(self, length: int, ends: Iterable[tuple[int, Reason]]) -> int:
         """Set the next rung, and divide the tokens since the one before among reasons.

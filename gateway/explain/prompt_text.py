@@ -110,14 +110,16 @@ class PromptText(msgspec.Struct, frozen=True):
     def leading(self) -> tuple[Message, ...]:
         """The messages before the first one that is no system message."""
         count = 0
-        while count < len(self.messages) and self.messages[count].role in LEADING_ROLES:
+        for message in self.messages:
+            if message.role not in LEADING_ROLES:
+                break
             count += 1
         return self.messages[:count]
 
     @property
     def turn(self) -> int:
         """Number of user messages."""
-        return sum(message.role == "user" for message in self.messages)
+        return [message.role for message in self.messages].count("user")
 
 
 def prompt_text(endpoint: str, fields: Mapping[str, Any]) -> PromptText:
@@ -129,8 +131,8 @@ def prompt_text(endpoint: str, fields: Mapping[str, Any]) -> PromptText:
         messages = tuple(Message(PROMPT_ROLE, text) for text in _prompts(prompt))
         return PromptText(messages, (), arguments, has_ids)
     return PromptText(
-        tuple(_message(each) for each in _items(fields.get("messages")) if isinstance(each, dict)),
-        tuple(_tool(each) for each in _items(fields.get("tools")) if isinstance(each, dict)),
+        tuple([_message(each) for each in _items(fields.get("messages")) if isinstance(each, dict)]),
+        tuple([_tool(each) for each in _items(fields.get("tools")) if isinstance(each, dict)]),
         arguments,
     )
 

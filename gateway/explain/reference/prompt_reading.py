@@ -1,6 +1,6 @@
 """A request as the index of references reads it: frame, messages, group; and the keys by which others are found."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,14 +76,17 @@ def narrower(group: int, kept: KeptRequest) -> tuple[int, int]:
     return hash((group, kept.model, kept.source)), hash((group, kept.model))
 
 
-def beginning_keys(tenant: str, frame: Frame) -> Iterable[int]:
+def beginning_keys(tenant: str, frame: Frame) -> Sequence[int]:
     """Keys of requests whose frames begin with the same words."""
-    return (hash((tenant, "beginning", each)) for each in frame.beginnings)
+    return [hash((tenant, "beginning", each)) for each in frame.beginnings]
 
 
 def own_bytes(kept: KeptRequest) -> int:
     """Memory of a request besides its messages and tools."""
-    replies = sum(2 * len(reply.text or "") + len(reply.ids or b"") + 200 for reply in kept.replies)
-    arguments = sum(len(name) + 2 * len(value) + 100 for name, value in kept.text.arguments.items())
     parts = len(kept.text.messages) + len(kept.text.tools)
-    return _REQUEST_BYTES + len(kept.session) + len(kept.ids) + replies + arguments + 8 * parts
+    size = _REQUEST_BYTES + len(kept.session) + len(kept.ids) + 8 * parts
+    for reply in kept.replies:
+        size += 2 * len(reply.text or "") + len(reply.ids or b"") + 200
+    for name, value in kept.text.arguments.items():
+        size += len(name) + 2 * len(value) + 100
+    return size

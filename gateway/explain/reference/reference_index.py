@@ -110,23 +110,21 @@ class Thread:
         """Whether these are the messages of an earlier turn: all of them stand in front of others here."""
         return 0 < len(digests) < len(self.digests) and self.digests[: len(digests)] == digests
 
-    def keys(self, kept: "KeptRequest", continues: bool) -> Iterator[int]:
+    def keys(self, kept: "KeptRequest", continues: bool) -> list[int]:
         """Index keys of a request. ``continues``: an earlier turn of its conversation is kept."""
         count = len(self.digests)
         if not count:
-            return
-        yield self.whole(count)
+            return []
+        keys = [self.whole(count)]
         for text in [reply.text for reply in kept.replies[:_REPLIES] if reply.text]:
             digest = _digest(Message("assistant", text))
-            yield self._key("answered", _chained(self.chain[-1], digest))
-            yield self._key("pair", self.digests[-1], digest)
+            keys.append(self._key("answered", _chained(self.chain[-1], digest)))
+            keys.append(self._key("pair", self.digests[-1], digest))
             if len(text) >= _DISTINCTIVE_REPLY_CHARACTERS:
-                yield self._key("reply", digest)
+                keys.append(self._key("reply", digest))
         if count > 1:
-            yield self._key("pair", self.digests[-2], self.digests[-1])
-        if continues:
-            for length in range(max(2, count - _BRANCHES), count):
-                yield self.branch(length)
+            keys.append(self._key("pair", self.digests[-2], self.digests[-1]))
+        return keys + self._branch[max(2, count - _BRANCHES) - 1 : count - 1] if continues else keys
 
     def whole(self, length: int) -> int:
         """Key of requests whose whole prompt is the first ``length`` messages."""
@@ -153,7 +151,7 @@ class Thread:
         end of these messages."""
         for at in range(len(self.digests) - 1, max(-1, len(self.digests) - 1 - _TAIL_MESSAGES), -1):
             if at:
-                yield self._key("pair", self.digests[at - 1], self.digests[at]), at - 1, at + 1
+                yield hash((self._tenant, "pair", self.digests[at - 1], self.digests[at])), at - 1, at + 1
             message = self._messages[at]
             if message.role == "assistant" and len(message.text) >= _DISTINCTIVE_REPLY_CHARACTERS:
                 yield self._key("reply", self.digests[at]), at, at + 1
@@ -184,25 +182,27 @@ class Postings:
     def __init__(self) -> None:
         self._held: dict[int, int | dict[int, None]] = {}
 
-    def add(self, key: int, number: int) -> None:
-        """Append a number to a key."""
-        held = self._held.get(key)
-        if held is None:
-            self._held[key] = number
-        elif isinstance(held, dict):
-            held[number] = None
-        elif held != number:
-            self._held[key] = {held: None, number: None}
+    def add(self, keys: Iterable[int], number: int) -> None:
+        """Append a number to each of the keys."""
+        all_held = self._held
+        for key in keys:
+            held = all_held.setdefault(key, number)
+            if isinstance(held, dict):
+                held[number] = None
+            elif held != number:
+                all_held[key] = {held: None, number: None}
 
-    def discard(self, key: int, number: int) -> None:
-        """Remove a number from a key; no effect if it is absent."""
-        held = self._held.get(key)
-        if isinstance(held, dict):
-            held.pop(number, None)
-            if not held:
-                del self._held[key]
-        elif held == number:
-            del self._held[key]
+    def discard(self, keys: Iterable[int], number: int) -> None:
+        """Remove a number from each of the keys; no effect where it is absent."""
+        all_held = self._held
+        for key in keys:
+            held = all_held.get(key)
+            if isinstance(held, dict):
+                held.pop(number, None)
+                if not held:
+                    del all_held[key]
+            elif held == number:
+                del all_held[key]
 
     def times(self, keys: Iterable[int], count: int) -> dict[int, int]:
         """How many of the keys hold each number among their last ``count``, in the order of the keys."""
@@ -256,8 +256,7 @@ class Groups:
     def add(self, group: int, features: Sequence[int]) -> None:
         """Add a group that is not present. ``features`` are ``feature_keys`` of its frame."""
         self._features[group] = features
-        for feature in features:
-            self._by_feature.add(feature, group)
+        self._by_feature.add(features, group)
         self.held_bytes += _bytes(len(features))
 
     def remove(self, group: int) -> None:
@@ -265,8 +264,7 @@ class Groups:
         features = self._features.pop(group, None)
         if features is None:
             return
-        for feature in features:
-            self._by_feature.discard(feature, group)
+        self._by_feature.discard(features, group)
         self.held_bytes -= _bytes(len(features))
 
     def is_similar(self, group: int, features: Sequence[int], *, is_opening: bool) -> bool:
@@ -299,7 +297,8 @@ class Groups:
 
 def feature_keys(tenant: str, frame: Frame) -> Sequence[int]:
     """Feature hashes per tenant and kind of frame. Sorted, so that ties are resolved the same way."""
-    return tuple(hash((tenant, frame.is_opening, feature)) for feature in sorted(frame.features))
+    is_opening = frame.is_opening
+    return tuple([hash((tenant, is_opening, feature)) for feature in sorted(frame.features)])
 
 
 def _bytes(features: int) -> int:
@@ -327,18 +326,14 @@ class SharedTexts:
 
     def share(self, text: PromptText) -> tuple[PromptText, int]:
         """The same prompt built from shared parts, and their bytes. Each call needs one ``release``."""
-        messages = [self._messages.share(message) for message in text.messages]
-        tools = [self._tools.share(tool) for tool in text.tools]
-        size = sum([each.size for each in messages]) + sum([each.size for each in tools])
-        shared = tuple([each.part for each in messages]), tuple([each.part for each in tools])
-        return PromptText(*shared, text.arguments, text.has_ids), size
+        messages, size = self._messages.share(text.messages)
+        tools, size_of_tools = self._tools.share(text.tools) if text.tools else ((), 0)
+        return PromptText(messages, tools, text.arguments, text.has_ids), size + size_of_tools
 
     def release(self, text: PromptText) -> None:
         """Release the parts of a prompt."""
-        for message in text.messages:
-            self._messages.release(message)
-        for tool in text.tools:
-            self._tools.release(tool)
+        self._messages.release(text.messages)
+        self._tools.release(text.tools)
 
 
 class _CountedParts(Generic[_Part]):
@@ -346,20 +341,27 @@ class _CountedParts(Generic[_Part]):
         self.held_bytes = 0
         self._held: dict[_Part, _HeldPart[_Part]] = {}
 
-    def share(self, part: _Part) -> "_HeldPart[_Part]":
-        held = self._held.get(part)
-        if held is None:
-            held = self._held[part] = _HeldPart(part, part_bytes(part))
-            self.held_bytes += held.size
-        held.holders += 1
-        return held
+    def share(self, parts: Iterable[_Part]) -> tuple[tuple[_Part, ...], int]:
+        """The same parts as they are held, and their bytes."""
+        shared: list[_Part] = []
+        size = 0
+        for part in parts:
+            held = self._held.get(part)
+            if held is None:
+                held = self._held[part] = _HeldPart(part, part_bytes(part))
+                self.held_bytes += held.size
+            held.holders += 1
+            shared.append(held.part)
+            size += held.size
+        return tuple(shared), size
 
-    def release(self, part: _Part) -> None:
-        held = self._held[part]
-        held.holders -= 1
-        if not held.holders:
-            del self._held[part]
-            self.held_bytes -= held.size
+    def release(self, parts: Iterable[_Part]) -> None:
+        for part in parts:
+            held = self._held[part]
+            held.holders -= 1
+            if not held.holders:
+                del self._held[part]
+                self.held_bytes -= held.size
 
 
 class _HeldPart(Generic[_Part]):

@@ -9,7 +9,6 @@ the turn that it continues there.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -127,7 +126,7 @@ class References:
             self._texts.release(text)
             return
         before = self._continued(kept, reading)
-        keys = tuple(dict.fromkeys(self._keys(kept, reading, continues=before is not None)))
+        keys = tuple(set(self._keys(kept, reading, continues=before is not None)))
         size = bytes_of_request + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
         if before is not None:
             self._drop_earlier_turn(before, kept)
@@ -136,8 +135,7 @@ class References:
         self._entries[number] = KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
         self._entries_bytes += size
         self._models[kept.model] += 1
-        for key in keys:
-            self._postings.add(key, number)
+        self._postings.add(keys, number)
         if reading.group is not None and reading.group not in self._groups:
             self._groups.add(reading.group, reading.features)
         while self.held_bytes > self._budget_bytes:
@@ -360,14 +358,13 @@ class References:
         self._last_read = reading
         return reading
 
-    def _keys(self, kept: KeptRequest, reading: PromptReading, *, continues: bool) -> Iterable[int]:
+    def _keys(self, kept: KeptRequest, reading: PromptReading, *, continues: bool) -> list[int]:
+        keys = [same_key(kept), *reading.thread.keys(kept, continues), *beginning_keys(kept.tenant, reading.frame)]
         if kept.session:
-            yield session_key(kept)
-        yield same_key(kept)
-        yield from reading.thread.keys(kept, continues)
+            keys.append(session_key(kept))
         if reading.group is not None:
-            yield from (*narrower(reading.group, kept), reading.group)
-        yield from beginning_keys(kept.tenant, reading.frame)
+            keys += (*narrower(reading.group, kept), reading.group)
+        return keys
 
     def _drop_earlier_turn(self, number: int, kept: KeptRequest) -> None:
         last = self._entries[number]
@@ -396,7 +393,6 @@ class References:
         if not self._models[entry.kept.model]:
             del self._models[entry.kept.model]
         self._texts.release(entry.kept.text)
-        for key in entry.keys:
-            self._postings.discard(key, number)
+        self._postings.discard(entry.keys, number)
         if entry.group is not None and entry.group not in self._postings:
             self._groups.remove(entry.group)

@@ -48,9 +48,19 @@ class BlockRun(NamedTuple):
 
 
 class _Found(NamedTuple):
+    """Blocks that were looked up.
+
+    Attributes:
+        hashes: The blocks.
+        at: Index of the entry of each; for a missing block that of any entry in its group.
+        present: Whether it is present.
+        are_all: Whether all of them are.
+    """
+
     hashes: Hashes
-    notes_at: NDArray[np.intp]
+    at: NDArray[np.intp]
     present: NDArray[np.bool_]
+    are_all: bool
 
 
 class BlockTable:
@@ -80,14 +90,14 @@ class BlockTable:
         """
         if not len(chain):
             return []
-        notes_at, found = self._find(np.asarray(chain, np.uint64))
-        found = found[start:stop]
-        depth = len(found) if found.all() else int(found.argmin())
+        found = self._find(np.asarray(chain, np.uint64))
+        present = found.present[start:stop]
+        depth = len(present) if found.are_all or present.all() else int(present.argmin())
         if not depth:
             return []
         return [
             BlockRun(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS, count)
-            for note, count in runs(self._numbers[notes_at[start : start + depth]])
+            for note, count in runs(self._notes[found.at[start : start + depth]])
         ]
 
     def put(self, chain: Sequence[int] | Hashes, place: int | Places, at: float) -> None:
@@ -101,16 +111,16 @@ class BlockTable:
         if len(chain):
             hashes = np.asarray(chain, np.uint64)
             places = place if isinstance(place, np.ndarray) else np.full(hashes.shape, place, np.uint64)
-            self._write(hashes, *self._find(hashes), places | _note(at, 0))
+            self._write(self._find(hashes), places | _note(at, 0))
 
     def known(self, chain: Sequence[int] | Hashes, place: int, since: float, stop: int | None = None) -> int:
         """Number of blocks from the first on that were recorded with this place, at ``since`` or later; of those before
         ``stop``. A chain that is recorded next should be passed as for ``beginning``."""
         if not len(chain):
             return 0
-        notes_at, found = self._find(np.asarray(chain, np.uint64))
-        before = self._numbers[notes_at[:stop]]
-        is_known = found[:stop] & (before >= _note(since, 0)) & (before & _MARKS == np.uint64(place))
+        found = self._find(np.asarray(chain, np.uint64))
+        before = self._notes[found.at[:stop]]
+        is_known = found.present[:stop] & (before >= _note(since, 0)) & (before & _MARKS == np.uint64(place))
         return len(is_known) if is_known.all() else int(is_known.argmin())
 
     def put_all(self, chains: Iterable[tuple[Hashes, int, float]]) -> None:
@@ -128,9 +138,10 @@ class BlockTable:
         order = np.argsort(notes, kind="stable")[::-1]
         hashes, latest = np.unique(np.concatenate([hashes for hashes, _, _ in known])[order], return_index=True)
         notes = notes[order][latest]
-        notes_at, found = self._find(hashes)
-        notes[found] = np.maximum(self._numbers[notes_at[found]], notes[found])
-        self._write(hashes, notes_at, found, notes)
+        found = self._find(hashes)
+        present = found.present
+        notes[present] = np.maximum(self._notes[found.at[present]], notes[present])
+        self._write(found, notes)
 
     def mark(self, hashes: Hashes, bits: int, at: float, since: float) -> Marks:
         """Add marks to blocks, instead of the number of a place.
@@ -146,38 +157,38 @@ class BlockTable:
         Returns:
             The previous marks of each block; 0 for none.
         """
-        notes_at, found = self._find(hashes)
-        before = self._numbers[notes_at]
+        found = self._find(hashes)
+        before = self._notes[found.at]
+        if not found.are_all:
+            before[~found.present] = 0
         earliest = _note(since, 0)
-        if not found.all() or (before < earliest).any():
-            before[~found | (before < earliest)] = 0
+        if before.min(initial=earliest) < earliest:
+            before[before < earliest] = 0
         before &= _MARKS
-        self._write(hashes, notes_at, found, before | _note(at, bits))
+        self._write(found, before | _note(at, bits))
         return before
 
-    def _write(
-        self, hashes: Hashes, notes_at: NDArray[np.intp], found: NDArray[np.bool_], notes: NDArray[np.uint64]
-    ) -> None:
-        """Write the entries of blocks that ``_find`` has looked up."""
-        left = (~found).nonzero()[0][::-1]
-        if not left.size:
-            self._numbers[notes_at] = notes
+    def _write(self, found: _Found, notes: NDArray[np.uint64]) -> None:
+        """Write the entries of blocks that were looked up."""
+        if found.are_all:
+            self._notes[found.at] = notes
             return
+        hashes, at, present, _ = found
+        left = (~present).nonzero()[0][::-1]
         self._found = None
         if self._grow(left.size):
-            notes_at, found = self._find(hashes)
+            at = self._find(hashes).at
             self._found = None
-        numbers = self._numbers
-        numbers[notes_at[found]] = notes[found]
+        self._notes[at[present]] = notes[present]
         # Each block overwrites the oldest entry of its group. Of several in a group only the one written last stays,
         # which is the first of them; the others follow in the next round.
         while left.size:
-            groups = notes_at[left] // (2 * _WAYS)
-            at = groups * (2 * _WAYS) + self._table.take(groups, 0)[:, _WAYS:].argmin(1)
+            groups = at[left] // (2 * _WAYS)
+            oldest = groups * (2 * _WAYS) + self._table.take(groups, 0)[:, _WAYS:].argmin(1)
             new = hashes[left]
-            numbers[at] = new
-            numbers[at + _WAYS] = notes[left]
-            left = left[numbers[at] != new]
+            self._hashes[oldest] = new
+            self._notes[oldest] = notes[left]
+            left = left[self._hashes[oldest] != new]
 
     def clear(self) -> None:
         """Remove all blocks."""
@@ -186,8 +197,10 @@ class BlockTable:
 
     def _use(self, table: NDArray[np.uint64]) -> None:
         self._table = table
-        self._numbers = table.reshape(-1)
-        self._mask = np.uint64(len(table) - 1)
+        # By the index of an entry: its hash, and its time and place.
+        self._hashes = table.reshape(-1)
+        self._notes = self._hashes[_WAYS:]
+        self._mask = np.int64(len(table) - 1)
 
     def _grow(self, blocks: int) -> bool:
         """Double the table before so many blocks are written, as often as necessary; returns whether it was doubled.
@@ -204,19 +217,15 @@ class BlockTable:
             self._use(table)
         return len(self._table) > before
 
-    def _find(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """For each block the index of its time and place in ``_numbers``, and whether it is present.
-
-        The index of a missing block is that of any entry in its group.
-        """
+    def _find(self, hashes: Hashes) -> _Found:
         last = self._found
         if last is not None and last.hashes is hashes:
-            return last.notes_at, last.present
-        groups = (hashes & self._mask).astype(np.intp)
+            return last
+        groups = hashes.view(np.int64) & self._mask
         same = self._table.take(groups, 0)[:, :_WAYS] == hashes[:, None]
-        notes_at, present = groups * (2 * _WAYS) + (same.argmax(1) + _WAYS), same.view(_ANY_WAY)[:, 0] != 0
-        self._found = _Found(hashes, notes_at, present)
-        return notes_at, present
+        present = same.view(_ANY_WAY)[:, 0] != 0
+        self._found = _Found(hashes, groups * (2 * _WAYS) + same.argmax(1), present, bool(present.all()))
+        return self._found
 
 
 def runs(values: NDArray[np.uint64]) -> list[tuple[int, int]]:
@@ -225,7 +234,7 @@ def runs(values: NDArray[np.uint64]) -> list[tuple[int, int]]:
         return []
     if (values == values[0]).all():
         return [(int(values[0]), values.size)]
-    ends = [*(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), values.size]
+    ends = [*((values[1:] != values[:-1]).nonzero()[0] + 1).tolist(), values.size]
     return [(int(values[begin]), end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
 
 

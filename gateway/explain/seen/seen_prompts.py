@@ -307,8 +307,8 @@ def _number(place: _SeenWhere, numbers: dict[_SeenWhere, int], places: list[_See
 
 def _places(place: int, where: int, blocks: int, entries: int) -> Places:
     """What is recorded with the entries of so many blocks: under the key of their space their place, else the space."""
-    places = np.full(entries, where, np.uint64)
-    places[:blocks] = place
+    places = np.empty(entries, np.uint64)
+    places[:blocks], places[blocks:] = place, where
     return places
 
 
