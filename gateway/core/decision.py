@@ -58,7 +58,7 @@ def decision_kind(held: int, largest: int, prompt_tokens: int, *, retried: bool,
     return DecisionKind.WARM if is_warm(held, prompt_tokens) else DecisionKind.PARTIAL
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One candidate target, with every term of its cost.
 
     Attributes:
@@ -76,7 +76,7 @@ class Candidate(msgspec.Struct, frozen=True):
     cost_seconds: float
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The chosen target, and all candidates.
 
     Attributes:

@@ -7,7 +7,7 @@ import msgspec
 from gateway.core.ids import Target
 
 
-class Rates(msgspec.Struct, frozen=True):
+class Rates(msgspec.Struct, frozen=True, gc=False):
     """How fast a replica is.
 
     Attributes:
@@ -23,7 +23,7 @@ class Rates(msgspec.Struct, frozen=True):
     request_seconds: float
 
 
-class Load(msgspec.Struct, frozen=True):
+class Load(msgspec.Struct, frozen=True, gc=False):
     """A routable target at the moment of a decision.
 
     Attributes:

@@ -9,7 +9,7 @@ from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent, Medium, Unmatched
 from gateway.core.ports import BlockHasher, Holding
 from gateway.index.engine_blocks import EngineBlocks
-from gateway.index.holders import Holders
+from gateway.index.holders import ALL_HOLDERS, Holders
 from gateway.index.holdings import HeldBlocks, UnmatchedCounts
 
 _PURGE_SLOTS = 32
@@ -140,19 +140,17 @@ class EventHoldings:
 
     def depths(self, chain: BlockChain, limit: int, targets: Sequence[Target]) -> list[int]:
         """How many of the first ``limit`` blocks of a chain each target holds, without a gap."""
-        if not self._parts:
-            return [0] * len(targets)
         hashes, block_size = chain.hashes, chain.block_size
-        wanted: dict[Holders, int] = {}
-        parts = [self._parts.get(target) for target in targets]
-        for part in parts:
-            if part is not None and part.block_size == block_size:
-                wanted[part.holders] = wanted.get(part.holders, 0) | part.bit
-        found = {holders: _by_bit(holders.depths(hashes, limit, bits)) for holders, bits in wanted.items()}
+        # Of all targets, also those that are not asked for: chains of other models and block sizes are not equal.
+        found = {
+            holders: _by_bit(held) for holders in self._groups if (held := holders.depths(hashes, limit, ALL_HOLDERS))
+        }
+        if not found:
+            return [0] * len(targets)
         depths = []
-        for part in parts:
-            depth = 0
-            if part is not None and part.block_size == block_size:
+        for target in targets:
+            depth, part = 0, self._parts.get(target)
+            if part is not None and part.block_size == block_size and part.holders in found:
                 depth = found[part.holders].get(part.bit, 0)
                 if depth and part.blocks.gaps:
                     depth = part.holders.depth(hashes, limit, part.bit)

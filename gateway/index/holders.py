@@ -14,18 +14,26 @@ from collections.abc import Sequence
 from gateway.core.kv_events import Medium
 
 HOLDERS = 64
+ALL_HOLDERS = (1 << HOLDERS) - 1
+"""The bits of all."""
+
 _BELOW = (Medium.CPU, Medium.DISK)
 
 
 class Holders:
-    """Chain hash -> holders."""
+    """Chain hash -> holders.
+
+    Attributes:
+        has_media: Whether any holder has had blocks on slower media than the GPU.
+    """
 
     def __init__(self) -> None:
         self._slots = SlotMap()
         self._held = array("Q", [0])
         # Holders that have a block only on that medium or a slower one; a column is made when it is first needed.
         self._below: dict[Medium, array[int]] = {}
-        self._free = (1 << HOLDERS) - 1
+        self.has_media = False
+        self._free = ALL_HOLDERS
 
     @property
     def blocks(self) -> int:
@@ -37,11 +45,6 @@ class Holders:
         """Memory of the arrays."""
         columns = (self._held, *self._below.values())
         return self._slots.nbytes + sum(column.buffer_info()[1] * column.itemsize for column in columns)
-
-    @property
-    def has_media(self) -> bool:
-        """Whether any holder has blocks on slower media than the GPU."""
-        return bool(self._below)
 
     def take_bit(self) -> int | None:
         """A bit for a new holder; None if all are taken."""
@@ -84,6 +87,7 @@ class Holders:
             if column is None:
                 if below is not medium:
                     continue
+                self.has_media = True
                 column = self._below[below] = array("Q", bytes(8 * self._slots.slots))
             if below is medium:
                 column[slot] |= bit

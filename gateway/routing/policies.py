@@ -29,7 +29,7 @@ def queue_seconds(load: Load, slots: int) -> float:
 Policy = Callable[[Sequence[Candidate], Sequence[Load], "Affinity"], Candidate]
 
 
-class Affinity(msgspec.Struct, frozen=True):
+class Affinity(msgspec.Struct, frozen=True, gc=False):
     """Keys for ties and the session policy: the same key selects the same target on every gateway.
 
     Attributes:

@@ -21,7 +21,7 @@ class Lease(Protocol):
         ...
 
 
-class Holding(msgspec.Struct, frozen=True):
+class Holding(msgspec.Struct, frozen=True, gc=False):
     """Prompt tokens of a request that a target is expected to hold.
 
     Attributes:
