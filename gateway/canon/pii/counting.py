@@ -240,13 +240,14 @@ class Counting:
     def add(self, request: ChatRequest, space: str) -> None:
         """Enqueue a request; a full queue skips it, and the observer counts that.
 
-        A chat whose texts were searched before without a finding needs no counting.
+        A chat needs no counting if its texts were searched before without a finding, or if that takes no time.
         """
         if request.endpoint is Endpoint.CHAT:
             if has_more_pieces(request, _MAX_PIECES, with_user=True, everywhere=self.everywhere):
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 return
-            if self._has_no_findings(request):
+            passages = searched(request, everywhere=self.everywhere)
+            if self.scanner.finds_nothing(passages, request.caller.tenant, self.max_characters):
                 return
         full = len(self._waiting) >= _MAX_WAITING or self._waiting_bytes + request.size > _MAX_WAITING_BYTES
         if full and self._waiting:
@@ -322,15 +323,6 @@ class Counting:
                     await asyncio.sleep(0)
                 shared = self.shared.count(prefix, conversation)
                 self._report(request, space, passage, hit, shared=shared)
-
-    def _has_no_findings(self, chat: ChatRequest) -> bool:
-        """Whether the cache of findings says that there are none in a chat."""
-        characters, owner, found = 0, chat.caller.tenant.id, self.scanner.found
-        for passage in searched(chat, everywhere=self.everywhere):
-            characters += len(passage.text)
-            if found.get(owner, passage.text) != ():
-                return False
-        return characters <= self.max_characters
 
     def _report(self, request: ChatRequest, space: str, passage: Passage, hit: Hit, *, shared: bool) -> None:
         finding = PersonalFinding(hit.kind, passage.name, hit.start, hit.length)

@@ -13,6 +13,7 @@ from xxhash import xxh3_128_digest
 from gateway.canon.pii.kinds import card, email, iban, ipv4, national_id, person_name, phone, postal_address
 from gateway.canon.pii.kinds.reference_number import find_contract, find_order
 from gateway.canon.pii.kinds.text_view import Span, TextView, digit_count
+from gateway.canon.pii.passages import Passage
 from gateway.config.operator_patterns import compiled
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import LongTexts
@@ -73,11 +74,15 @@ class Patterns:
     Args:
         kinds: Built-in kinds to search for.
         own: Kind and regular expression of the operator's patterns, which ``compiled`` accepts.
+
+    Attributes:
+        has_own: Whether there are any of the operator's, which may take long.
     """
 
     def __init__(self, kinds: Collection[str], own: Sequence[tuple[str, str]] = ()) -> None:
         self._kinds = [(kind, find) for kind, find in _BUILT_IN.items() if kind in kinds]
         self._own = [(kind, compiled(regex)) for kind, regex in own]
+        self.has_own = bool(self._own)
 
     def find(self, text: str) -> tuple[Hit, ...]:
         """The findings in a text, sorted and disjoint.
@@ -177,6 +182,7 @@ class Scanner:
         self._threads = threads
         self._detector = detector
         self.found = FoundCache(_MEMO_BYTES)
+        self._is_quick = detector is None and not patterns.has_own
 
     @property
     def has_detector(self) -> bool:
@@ -212,6 +218,37 @@ class Scanner:
         for text, hits in zip(unknown, found, strict=True):
             self.found.put(name, text, hits)
         return _filled(known, found)
+
+    def finds_nothing(self, passages: Sequence[Passage], owner: Tenant, max_characters: int) -> bool:
+        """Whether a prompt has no findings, if that is known, or found out on the event loop; else False. Never raises.
+
+        Args:
+            passages: Its texts.
+            owner: As of ``find``.
+            max_characters: What has more characters is not searched.
+        """
+        characters, name = 0, owner.id
+        unknown: list[str] = []
+        for passage in passages:
+            text = passage.text
+            characters += len(text)
+            hits = self.found.get(name, text)
+            if hits:
+                return False
+            if hits is None:
+                unknown.append(text)
+        if not unknown or characters > max_characters:
+            return characters <= max_characters
+        return self._is_quick and _cost(unknown) <= _INLINE_COST and self._search_finds_nothing(unknown, name)
+
+    def _search_finds_nothing(self, texts: Sequence[str], name: str) -> bool:
+        try:
+            found = self._search(texts)
+        except Exception:  # noqa: BLE001 - the search that counts findings fails as well, and reports it
+            return False
+        for text, hits in zip(texts, found, strict=True):
+            self.found.put(name, text, hits)
+        return not any(found)
 
     def _search(self, texts: Sequence[str]) -> list[tuple[Hit, ...]]:
         return [self._patterns.find(text) for text in texts]

@@ -129,6 +129,8 @@ async def test_block_lets_pass_what_has_nothing():
 class Broken:
     """Patterns that fail, quoting what they choked on."""
 
+    has_own = False
+
     def __init__(self, *arguments):
         pass
 
@@ -427,3 +429,17 @@ async def test_text_that_engines_take_from_elsewhere_is_masked_as_well(message, 
         for step in path:
             value = value[step]
         assert value == "[email]"
+
+
+@pytest.mark.parametrize("settings", [{}, {"patterns": ({"kind": "staff", "regex": "EMP-[0-9]"},)}])
+async def test_text_without_findings_is_searched_once(monkeypatch, settings):
+    searched: list[str] = []
+    find = Patterns.find
+    monkeypatch.setattr(Patterns, "find", lambda self, text: searched.append(text) or find(self, text))
+    async with screening(**settings) as (screen, observer):
+        for _ in range(3):
+            screen.answered(chat(system("Be brief.")), "s")
+            await quiet()
+        screen.answered(chat(system(TEXT)), "s")
+        await idle(screen, observer, 1)
+    assert searched == ["Be brief.", TEXT]
