@@ -37,7 +37,7 @@ from gateway.core.ports.observers import AuditEvent
 from gateway.core.space import ResetCause, SpaceSelection
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery
-from gateway.experiment import Experiment, ExperimentObserver
+from gateway.experiment import Experiment
 from gateway.explain.worker.history_keeper import FileHistory, HistoryKeeper
 from gateway.fleet.drains import DrainOrder, Drains
 from gateway.fleet.engine_calls import EngineCalls
@@ -54,7 +54,6 @@ from gateway.observer_adapters import (
     EpochEndObservers,
     PersonalDataObservers,
     PromptObservers,
-    SpaceTotalsObserver,
 )
 from gateway.overload import BusyReplicas, Overload
 from gateway.prompts import PromptRegistry, some_of
@@ -128,6 +127,7 @@ class Gateway:
             {Medium.GPU: 1.0, Medium.CPU: settings.index.cpu_worth, Medium.DISK: settings.index.disk_worth},
             default_blocks=settings.index.default_blocks,
             speculative_ttl_seconds=settings.index.speculative_ttl_seconds,
+            on_block_size=self._fleet.changed,
         )
         self._hot = HotPrefixes()
         self._feeds = KvFeeds({}, self._index, self._engines, counts, settings.ingest)
@@ -137,7 +137,6 @@ class Gateway:
             isolated=settings.isolation != "none",
             engines=self._engines,
             fleet=self._fleet,
-            hasher=self._hasher,
         )
         self._chooser = Chooser(
             settings.placement.policy,
@@ -238,8 +237,8 @@ class Gateway:
             store=self._cluster.contexts,
             threads=self._models.threads,
         )
-        observers: list[Observer] = [counts, self._feeds, self._audit]
-        observers += [SpaceTotalsObserver(self._spaces), self._predictions, ExperimentObserver(self._explain)]
+        observers: list[Observer] = [counts, self._feeds, self._spaces, self._predictions]
+        observers += [self._audit] if audit.file is not None else []
         observers += [RequestLog()] if settings.log.requests else []
         observers = [AllObservers(observers)]
         flow = self._build_flow(observers, PromptObservers([links.ledger, links.hot]))
@@ -454,7 +453,7 @@ class Gateway:
         self._prompts = PromptRegistry(registered_prompts(settings))
         self._experiment = Experiment(settings.experiment)
         return Flow(
-            models=self._models,
+            models=self._models.present,
             hasher=self._hasher,
             index=self._cluster.index,
             uses=self._hot,

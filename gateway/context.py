@@ -1,6 +1,7 @@
 """One request in the flow: the frozen results of its stages, and what changes while it is worked on.
 
-``Encoded``, ``Placed`` and ``Served`` are the results. Each stage gets those of the stages before it.
+``Encoded``, ``Placed`` and ``Served`` are the results. Each stage gets those of the stages before it. The stages before
+placement fill in one ``Encoded``, because a request that one of them refuses is recorded with what there is.
 """
 
 import math
@@ -17,7 +18,7 @@ from gateway.core.decision import Decision
 from gateway.core.errors import DeadlineExceeded, GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.core.explanation import ReplicaPrefix
 from gateway.core.ids import ModelId, ReplicaId, Target
-from gateway.core.numbers import MAX_SEQUENCES, choices
+from gateway.core.numbers import CHOICES, MAX_SEQUENCES, choices
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import CanonicalRequest, Grant, Lease, Trace
 from gateway.core.prompt import TokenizedPrompt, TokenSource
@@ -40,6 +41,7 @@ _STATUS_OF = {
     Ending.CLIENT_GONE: CLIENT_GONE_STATUS,
 }
 
+_CHOICES = frozenset(CHOICES)
 _NO_PROMPT = TokenizedPrompt((), TokenSource.TEXT)
 _UNCHANGED = Canonicalized()
 
@@ -51,7 +53,6 @@ class ServedModel:
     Attributes:
         id: Its id.
         encoder: Its tokenizer.
-        roots: Maps a cache salt (empty for none) and a prompt variant to the root hash of the chains.
         version: Returns the present version: tokenizer, template, adapter, context limit.
         token_counts: Counts tokens of texts; None where only the engine can tokenize.
         template_tells_time: Whether its chat template prints the current time.
@@ -60,17 +61,16 @@ class ServedModel:
 
     id: ModelId
     encoder: Encoder
-    roots: Callable[[str, str], int]
     version: Callable[[], ModelVersion]
     token_counts: TokenCounts | None = None
     template_tells_time: bool = False
     tools_first: bool = False
 
 
-class Encoded(msgspec.Struct, frozen=True):
-    """A request whose prompt is encoded.
+class Encoded(msgspec.Struct, eq=False):
+    """A request whose prompt is encoded. The stages before placement fill it in; later ones only read it.
 
-    A request that is refused before is recorded with what there is: the fields after ``model`` have the values of a
+    A request that is refused before is recorded with what there is: the fields after ``source`` have the values of a
     request without a space and a prompt until their stage has ended.
 
     Attributes:
@@ -212,34 +212,33 @@ class RequestContext:
         return self.stream is not None and self.stream.begun
 
 
-def with_canonical(encoded: Encoded, canonical: CanonicalRequest) -> Encoded:
-    """A request after canonicalization."""
-    record = canonical.record
+def set_canonical(encoded: Encoded, canonical: CanonicalRequest) -> None:
+    """Fill in the result of canonicalization."""
+    request, record = canonical.request, canonical.record
     if len(record.asked) > LONG_BODY_BYTES:
         record = msgspec.structs.replace(record, asked=b"")  # request records omit it
-    return msgspec.structs.replace(
-        encoded,
-        request=canonical.request,
-        canonical=record,
-        rules=[rule for rule in RuleName if rule in canonical.edits] if canonical.edits else (),
-        cut_messages=canonical.cut_messages,
-        affinity=canonical.request.session or canonical.affinity,
-    )
+    encoded.request, encoded.canonical = request, record
+    encoded.affinity = request.session or canonical.affinity
+    if canonical.edits:
+        encoded.rules = [rule for rule in RuleName if rule in canonical.edits]
+        encoded.cut_messages = canonical.cut_messages
 
 
-def with_prompt(encoded: Encoded, prompt: TokenizedPrompt) -> Encoded:
-    """A request after encoding."""
-    fields, salt = encoded.request.fields, encoded.space.salt
-    if salt is None:
-        salt = fields.get("cache_salt")
-    return msgspec.structs.replace(
-        encoded,
-        prompt=prompt,
-        tokens=prompt.tokens,
-        is_text=prompt.source is TokenSource.TEXT,
-        sequences=min(max(len(prompt.parts), 1) * choices(fields), MAX_SEQUENCES),
-        root=encoded.model.roots(salt if isinstance(salt, str) else "", prompt.variant),
-    )
+def set_prompt(encoded: Encoded, prompt: TokenizedPrompt, root: int) -> None:
+    """Fill in the prompt.
+
+    Args:
+        encoded: The request; canonicalized.
+        prompt: Its tokens.
+        root: Root hash of their chains.
+    """
+    encoded.prompt, encoded.root = prompt, root
+    encoded.tokens = prompt.tokens
+    encoded.is_text = prompt.source is TokenSource.TEXT
+    sequences, fields = len(prompt.parts) or 1, encoded.request.fields
+    if not _CHOICES.isdisjoint(fields):
+        sequences *= choices(fields)
+    encoded.sequences = min(sequences, MAX_SEQUENCES)
 
 
 def response_status(outcome: Outcome) -> int:

@@ -17,9 +17,8 @@ from gateway.config.experiment_settings import ExperimentSettings
 from gateway.core.experiment_group import Assignment, ExperimentGroup, ExperimentSample
 from gateway.core.explanation import MEASUREMENT
 from gateway.core.outcome import Ending
-from gateway.core.ports import Explains
 from gateway.core.request import ChatRequest
-from gateway.core.settlement import Refusal, Settlement
+from gateway.core.settlement import Settlement
 
 _HASHES = 1 << 64
 _SALT_BYTES = 24
@@ -32,20 +31,19 @@ class Experiment:
 
     Args:
         settings: The settings.
+
+    Attributes:
+        is_running: Whether any request is held out.
     """
 
     def __init__(self, settings: ExperimentSettings) -> None:
         self.configure(settings)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether any request is held out."""
-        return self._limit > 0
-
     def configure(self, settings: ExperimentSettings) -> None:
         """Apply other settings."""
         self._settings = settings
         self._limit = round(settings.cold_share * _HASHES)
+        self.is_running = self._limit > 0
 
     def assigned(self, request: ChatRequest, source: str) -> ChatRequest:
         """The request with its group; unchanged without an experiment, and if it fills a cache or measures.
@@ -54,7 +52,7 @@ class Experiment:
             request: The request.
             source: Its client family.
         """
-        if not self._limit or request.warmup_target is not None or source == MEASUREMENT:
+        if not self.is_running or request.warmup_target is not None or source == MEASUREMENT:
             return request
         session = self._session_of(request)
         # Hashed once more: otherwise the group would follow from a number that a client can choose.
@@ -92,26 +90,8 @@ def _opening(fields: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(leading)
 
 
-class ExperimentObserver:
-    """An ``Observer`` that reports finished requests of the experiment.
-
-    Args:
-        explains: The explain worker.
-    """
-
-    def __init__(self, explains: Explains) -> None:
-        self._explains = explains
-
-    def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``."""
-        if settlement.assignment is not None and settlement.decision is not None:
-            self._explains.record_sample(_sample(settlement, settlement.assignment))
-
-    def on_refused(self, refusal: Refusal) -> None:
-        """See ``Observer``. Refused requests belong to no group."""
-
-
-def _sample(settled: Settlement, assignment: Assignment) -> ExperimentSample:
+def experiment_sample(settled: Settlement, assignment: Assignment) -> ExperimentSample:
+    """What a finished request of the experiment took, for the explain worker."""
     cached = settled.predicted_tokens if settled.cached_tokens is None else settled.cached_tokens
     return ExperimentSample(
         at=time.time(),

@@ -3,14 +3,13 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
-import msgspec
 import structlog
 
+from gateway.candidates import CandidateFinder, Candidates, TargetGroup
 from gateway.context import (
     CLIENT_GONE_STATUS,
     Encoded,
@@ -22,14 +21,14 @@ from gateway.context import (
     is_prefilled,
     response_failure,
     response_status,
+    set_canonical,
+    set_prompt,
     shutting_down,
-    with_canonical,
-    with_prompt,
 )
-from gateway.core.block_chain import chain_block_size
-from gateway.core.errors import GatewayError, NoReplica, Overloaded
+from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
+from gateway.core.outcome import Ending
 from gateway.core.portions import Portioned, finished
 from gateway.core.ports import (
     Canonicalizes,
@@ -48,12 +47,14 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
-from gateway.experiment import Experiment, random_salt
+from gateway.core.space import SpaceGrant
+from gateway.core.tenant import PersonalDataMode
+from gateway.experiment import Experiment, experiment_sample, random_salt
 from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.rank_load import loads_at
 from gateway.fleet.replica import Replica
 from gateway.overload import Overload
-from gateway.proxy import asked_rank
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.restored_answer import RestoringSink
 from gateway.request_record import request_record, settlement
@@ -67,7 +68,6 @@ from gateway.tokenize.encoder import least_tokens
 from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.flow")
-_T = TypeVar("_T")
 
 _MAX_CHAINS = 256
 """Prompts of one request that are looked up in the index; further ones only count as tokens to compute. Prompts of one
@@ -80,6 +80,9 @@ _CHAINS_PER_PORTION = 16
 """Prompts that are hashed in one portion."""
 
 _NOTHING_HELD = Holding(0, 0.0)
+
+_SEARCHED_FIRST = frozenset({PersonalDataMode.MASK, PersonalDataMode.BLOCK})
+"""Modes in which the search for personal data decides what is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,11 @@ class FlowLimits:
 
 
 class Flow:
-    """Takes each request through the stages, and records the result with the index and the observers."""
+    """Takes each request through the stages, and records the result with the index and the observers.
+
+    Attributes:
+        block_size: Tokens per block of the chains with which prompts are looked up at a replica.
+    """
 
     def __init__(
         self,
@@ -125,7 +132,8 @@ class Flow:
         self._hasher = hasher
         self._index = index
         self._chooser = chooser
-        self._fleet = fleet
+        self._finder = CandidateFinder(fleet, index, limits.default_block_size)
+        self.block_size = self._finder.block_size
         self._attempts = attempts
         self._overload = overload
         self._spaces = spaces
@@ -153,111 +161,74 @@ class Flow:
         """
         context = self._begin(request, grant, trace)
         try:
-            self._enter(context)
-            placed = await self._unless_gone(context, sink, self._prepare(context))
+            self._enter(context.encoded)
+            placed = await self._prepare(context, sink)
             if restores := context.encoded.request.restores:
                 sink = RestoringSink(sink, restores)
             while (served := await self._attempts.attempt(context, placed, sink)) is None:
-                placed = await self._unless_gone(context, sink, self._place(context))
+                placed = await self._prepare(context, sink)
         except GatewayError as error:
             if not context.begun or context.placed is None:
                 grant.correct(0)
                 self._observe(context, None, error.status, error.code)
                 raise
             served = self._attempts.give_up(context, context.placed, sink)
-        replies = await self._settler.settle(context, served)
-        failure = response_failure(served.outcome, context.encoded.model.id)
-        settled = self._observe(context, served, response_status(served.outcome), failure.code if failure else None)
-        self._explain(context, served, settled, replies)
+        explained = self._explains.enabled
+        replies = await self._settler.settle(context, served, explained=explained)
+        outcome, failure = served.outcome, None
+        if outcome.ending is not Ending.COMPLETE:
+            failure = response_failure(outcome, context.encoded.model.id)
+        settled = self._observe(context, served, response_status(outcome), failure.code if failure else None)
+        if explained:
+            self._explain(context, served, settled, replies)
         if failure is not None:
             try:
                 raise failure
             finally:
                 del failure  # its traceback refers to this frame: the cycle would keep the request in memory
 
-    def block_size(self, replica: Replica) -> int:
-        """Tokens per block of the chains with which prompts are looked up at a replica."""
-        reported = self._index.block_size(replica.targets[0])
-        return reported or chain_block_size(replica.facts.block_size or self._limits.default_block_size)
-
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
         """Count the request for the retry budget, and set its deadline."""
         self._attempts.begin(request.received_at)
         source = client_family(request.headers)
-        request = self._experiment.assigned(request, source)
-        encoded = Encoded(request, request, self._models[request.model], source)
+        if self._experiment.is_running:
+            request = self._experiment.assigned(request, source)
         timeout = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
         return RequestContext(
-            encoded, grant, EngineBody(self._turns), trace=trace, deadline=request.received_at + timeout
+            Encoded(request, request, self._models[request.model], source),
+            grant,
+            EngineBody(self._turns),
+            trace=trace,
+            deadline=request.received_at + timeout,
         )
 
-    def _enter(self, context: RequestContext) -> None:
+    def _enter(self, encoded: Encoded) -> None:
         """Find the request's prefix space."""
-        encoded, request = context.encoded, context.encoded.asked
+        request = encoded.asked
         space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
         if request.assignment is not None and request.assignment.salted:
             space = replace(space, salt=random_salt())
-        context.encoded = msgspec.structs.replace(encoded, space=space)
+        encoded.space = space
 
-    async def _prepare(self, context: RequestContext) -> Placed:
-        """Encode and place the request."""
-        await self._charge_estimate(context)
-        await self._encode(context)
-        await self._overload.wait_for_clients(context.encoded)
-        return await self._place(context)
+    async def _prepare(self, context: RequestContext, sink: Sink) -> Placed:
+        """Encode the request, unless it was placed before, and place it.
 
-    async def _charge_estimate(self, context: RequestContext) -> None:
-        """Refuse the request of a tenant over its limit before the prompt costs any work."""
-        if not context.grant.counts_tokens:
-            return
-        request = context.encoded.asked
-        tokens = await self._turns.run(least_tokens(request.endpoint, request.fields), request.caller.tenant.id)
-        context.grant.charge(tokens, time.monotonic())
-
-    async def _encode(self, context: RequestContext) -> None:
-        """Inspect, canonicalize, encode and charge the prompt. May wait for a thread, an engine or shared contexts."""
+        A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``.
+        """
         try:
-            await by_deadline(self._encode_now(context), context.deadline)
-        except TimeoutError:
-            raise expired() from None
-        context.grant.charge(context.encoded.tokens, time.monotonic())
-
-    async def _encode_now(self, context: RequestContext) -> None:
-        request = await self._inspect(context.encoded)
-        encoded = context.encoded = with_canonical(context.encoded, await self._canon.canonical(request))
-        context.end_stage("canon")
-        prompt = await encoded.model.encoder.encode(encoded.request)
-        context.encoded = with_prompt(encoded, prompt)
-        context.end_stage("encode")
-
-    async def _inspect(self, encoded: Encoded) -> ChatRequest:
-        try:
-            return await self._screen.inspect(encoded.asked)
-        except Overloaded:
-            raise  # refused unsearched because of overload: a later search would not find the time either
-        except GatewayError:
-            # Findings in refused requests count as well: they matter most to the operator.
-            self._screen.answered(encoded.asked, encoded.space.id)
-            raise
-
-    async def _place(self, context: RequestContext) -> Placed:
-        """Place the request; if every suitable replica is busy, wait in the queue first."""
-        targets = self._targets(context)
-        sizes = self._block_sizes(targets)
-        tenant = context.encoded.request.caller.tenant.id
-        await self._turns.run(self._hashed(context, sizes), tenant)
-        context.end_stage("hash")
-        placed = self._placed(context, targets, sizes, self._overload.ahead(context.encoded))
-        context.end_stage("place")
-        if self._overload.holds(context, placed):
-            placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
-            context.end_stage("queue")
-        return placed
-
-    async def _unless_gone(self, context: RequestContext, sink: Sink, awaited: Awaitable[_T]) -> _T:
-        """Await something. A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``."""
-        try:
-            return await awaited
+            if context.placed is None:
+                is_charged = context.grant.counts_tokens
+                if is_charged:
+                    await self._charge_estimate(context)
+                try:
+                    await by_deadline(self._encode(context), context.deadline)
+                except TimeoutError:
+                    raise expired() from None
+                if is_charged:
+                    context.grant.charge(context.encoded.tokens, time.monotonic())
+                if context.encoded.request.warmup_target is not None:
+                    await self._overload.wait_for_clients(context.encoded)
+            return await self._place(context)
         except asyncio.CancelledError:
             if sink.gone:
                 if not context.tried:
@@ -267,41 +238,56 @@ class Flow:
                 raise shutting_down() from None
             raise
 
-    def _targets(self, context: RequestContext) -> Mapping[Target, Replica]:
-        """The candidates: every rank of every routable replica, or the rank that the client requests."""
-        request, model = context.encoded.request, context.encoded.model.id
-        if (warmed := request.warmup_target) is not None:
-            return self._warmed(context, warmed)
-        regions = request.caller.tenant.regions
-        replicas = self._fleet.routable(model, time.monotonic(), context.tried, regions)
-        if not replicas:
-            configured = sum(not regions or replica.region in regions for replica in self._fleet.of(model))
-            where = f" in {' or '.join(sorted(regions))}" if regions else ""
-            raise NoReplica(
-                f"No replica of model {model!r}{where} takes requests ({configured} configured). Try again"
-                " in a moment.",
-                code="no_replica",
-            )
-        if (rank := asked_rank(request.headers)) is not None:
-            asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
-            if asked:
-                return asked
-        return {target: replica for replica in replicas for target in replica.targets}
+    async def _charge_estimate(self, context: RequestContext) -> None:
+        """Refuse the request of a tenant over its limit before the prompt costs any work."""
+        request = context.encoded.asked
+        tokens = await self._turns.run(least_tokens(request.endpoint, request.fields), request.caller.tenant.id)
+        context.grant.charge(tokens, time.monotonic())
 
-    def _warmed(self, context: RequestContext, target: Target) -> Mapping[Target, Replica]:
-        replica = self._fleet.find(target.replica)
-        if replica is not None and _is_warmable(replica) and target in replica.targets and not context.tried:
-            return {target: replica}
-        raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
+    async def _encode(self, context: RequestContext) -> None:
+        """Inspect, canonicalize and encode the prompt. May wait for a thread, an engine or shared contexts."""
+        encoded = context.encoded
+        request, space = encoded.asked, encoded.space
+        if request.caller.tenant.personal_data in _SEARCHED_FIRST:
+            request = await self._inspect(request, space)
+        set_canonical(encoded, await self._canon.canonical(request))
+        context.end_stage("canon")
+        prompt = await encoded.model.encoder.encode(encoded.request)
+        # The root of a chain covers everything by which the engine separates cached blocks.
+        salt = encoded.request.fields.get("cache_salt") if space.salt is None else space.salt
+        adapter = "" if space.space is None else space.space.adapter
+        root = self._hasher.root(encoded.model.id, adapter, salt if isinstance(salt, str) else "", prompt.variant)
+        set_prompt(encoded, prompt, root)
+        context.end_stage("encode")
 
-    def _block_sizes(self, targets: Mapping[Target, Replica]) -> Mapping[Replica, int]:
-        """Tokens per block of the chains with which prompts are looked up at the replicas of some targets."""
-        return {replica: self.block_size(replica) for replica in dict.fromkeys(targets.values())}
+    async def _inspect(self, request: ChatRequest, space: SpaceGrant) -> ChatRequest:
+        try:
+            return await self._screen.inspect(request)
+        except Overloaded:
+            raise  # refused unsearched because of overload: a later search would not find the time either
+        except GatewayError:
+            # Findings in refused requests count as well: they matter most to the operator.
+            self._screen.answered(request, space.id)
+            raise
 
-    def _hashed(self, context: RequestContext, sizes: Mapping[Replica, int]) -> Portioned[None]:
-        """Compute the missing block chains of the prompts for the block sizes of some replicas."""
+    async def _place(self, context: RequestContext) -> Placed:
+        """Place the request; if every suitable replica is busy, wait in the queue first."""
+        candidates = self._finder.candidates(context)
+        await self._turns.run(self._hashed(context, candidates.by_block_size), context.encoded.request.caller.tenant.id)
+        context.end_stage("hash")
+        placed = self._placed(context, candidates, self._overload.ahead(context.encoded))
+        context.end_stage("place")
+        if self._overload.holds(context, placed):
+            placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
+            context.end_stage("queue")
+        return placed
+
+    def _hashed(self, context: RequestContext, block_sizes: Iterable[int]) -> Portioned[None]:
+        """Compute the missing block chains of the prompts for some block sizes."""
         root, prompt = context.encoded.root, context.encoded.prompt
-        for size in set(sizes.values()) - context.chains.keys():
+        for size in block_sizes:
+            if size in context.chains:
+                continue
             parts = prompt.parts[:_MAX_CHAINS]
             media = prompt.media[:_MAX_CHAINS] or ((),) * len(parts)
             chains = []
@@ -313,30 +299,22 @@ class Flow:
 
     def _placed_again(self, context: RequestContext, ahead: Mapping[Target, int]) -> Placed:
         """Place a request that waits in the queue. The chains nearly always exist already."""
-        targets = self._targets(context)
-        sizes = self._block_sizes(targets)
-        finished(self._hashed(context, sizes))
-        return self._placed(context, targets, sizes, ahead)
+        candidates = self._finder.candidates(context)
+        finished(self._hashed(context, candidates.by_block_size))
+        return self._placed(context, candidates, ahead)
 
-    def _placed(
-        self,
-        context: RequestContext,
-        targets: Mapping[Target, Replica],
-        sizes: Mapping[Replica, int],
-        ahead: Mapping[Target, int],
-    ) -> Placed:
+    def _placed(self, context: RequestContext, candidates: Candidates, ahead: Mapping[Target, int]) -> Placed:
         """Choose a target.
 
         Args:
             context: The request; its chains are hashed. ``placed`` is set.
-            targets: The candidates.
-            sizes: Tokens per block of their chains.
+            candidates: The candidates.
             ahead: Prompt tokens of requests queued in front of it, by their expected target.
         """
         encoded, now = context.encoded, time.monotonic()
-        holdings = self._holdings(context, targets, sizes, now)
-        excluded = self._excluded(context, targets, now)
-        loads = [replica.load(target.rank, now) for target, replica in targets.items()]
+        holdings = self._holdings(context, candidates, now)
+        excluded = () if candidates.is_whole or not context.indexed else self._excluded(context, candidates, now)
+        loads = loads_at(candidates.load_sources, now)
         assignment = encoded.asked.assignment
         chooser = self._chooser if assignment is None or not assignment.is_held_out else self._taking_turns
         decision = chooser.choose(
@@ -347,60 +325,45 @@ class Flow:
             retried=bool(context.tried),
             blind=encoded.is_text or not context.indexed,
         )
-        replica = targets[decision.target]
-        chains = context.chains[sizes[replica]]
-        context.placed = Placed(decision, replica, targets, chains, excluded, context.indexed)
+        replica = candidates.targets[decision.target]
+        chains = context.chains[candidates.block_sizes[replica]]
+        context.placed = Placed(decision, replica, candidates.targets, chains, excluded, context.indexed)
         return context.placed
 
-    def _holdings(
-        self, context: RequestContext, targets: Mapping[Target, Replica], sizes: Mapping[Replica, int], now: float
-    ) -> Sequence[Holding]:
+    def _holdings(self, context: RequestContext, group: TargetGroup, now: float) -> Sequence[Holding]:
         """What each target holds of the prompts. Targets with the same block size are looked up together."""
-        max_chains = max(_MAX_LOOKUPS // len(targets), 1)
+        max_chains = max(_MAX_LOOKUPS // len(group.targets), 1)
         found: dict[Target, Holding] = {}
         try:
-            for size in set(sizes.values()):
-                group = [target for target, replica in targets.items() if sizes[replica] == size]
-                held = self._index.holdings(context.chains[size][:max_chains], group, now)
-                if len(group) == len(targets):
+            for size, targets in group.by_block_size.items():
+                held = self._index.holdings(context.chains[size][:max_chains], targets, now)
+                if len(targets) == len(group.targets):
                     return held
-                found.update(zip(group, held, strict=True))
-            return [found[target] for target in targets]
+                found.update(zip(targets, held, strict=True))
+            return [found[target] for target in group.targets]
         except Exception:  # noqa: BLE001 - an index failure must not fail the request
             # Without the index the request is balanced by load.
             _log.exception("index_failed", request_id=context.encoded.request.request_id)
             context.indexed = False
-            return [_NOTHING_HELD] * len(targets)
+            return [_NOTHING_HELD] * len(group.targets)
 
-    def _excluded(
-        self, context: RequestContext, targets: Mapping[Target, Replica], now: float
-    ) -> Sequence[ReplicaPrefix]:
+    def _excluded(self, context: RequestContext, candidates: Candidates, now: float) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""
-        replicas = self._fleet.of(context.encoded.model.id)
-        if not context.indexed or len(targets) == sum([len(replica.targets) for replica in replicas]):
+        others = self._finder.others(context.encoded.model.id, candidates, now, self._limits.gone_after_seconds)
+        if not others.targets:
             return ()
-        others = {
-            target: replica
-            for replica in replicas
-            for target in replica.targets
-            if target not in targets
-            and (replica.down_since is None or now - replica.down_since < self._limits.gone_after_seconds)
-        }
-        if not others:
-            return ()
-        sizes = self._block_sizes(others)
-        finished(self._hashed(context, sizes))
-        held = self._holdings(context, others, sizes, now)
+        finished(self._hashed(context, others.by_block_size))
+        held = self._holdings(context, others, now)
         return [
             ReplicaPrefix(target.replica, target.rank, holding.tokens, barred=_why_excluded(context, replica, now))
-            for (target, replica), holding in zip(others.items(), held, strict=True)
+            for (target, replica), holding in zip(others.targets.items(), held, strict=True)
         ]
 
     def _explain(
         self, context: RequestContext, served: Served, settled: Settlement, replies: Sequence[ReplyChoice]
     ) -> None:
         """Hand the record of an answered request to the explain worker, which works on it later."""
-        if not self._explains.enabled or settled.status != 200 or not is_prefilled(served.outcome):
+        if settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
             self._explains.record_request(
@@ -416,6 +379,11 @@ class Flow:
         settled = settlement(context, served, status, code, time.monotonic())
         for observer in self._observers:
             observer.on_settled(settled)
+        if settled.assignment is not None and settled.decision is not None:
+            try:
+                self._explains.record_sample(experiment_sample(settled, settled.assignment))
+            except Exception:  # noqa: BLE001 - as in ``_explain``
+                _log.exception("sample_failed", request_id=settled.request_id)
         if context.trace is not None:
             context.trace.settled(settled)
         return settled
@@ -434,10 +402,6 @@ def _with_ahead(load: Load, ahead: Mapping[Target, int]) -> Load:
     """A load including the prompt tokens of requests queued in front of this one."""
     tokens = ahead.get(load.target)
     return Load(load.target, load.prefill_tokens + tokens, load.requests, load.rates) if tokens else load
-
-
-def _is_warmable(replica: Replica) -> bool:
-    return bool(replica.up) and not replica.draining
 
 
 def _why_excluded(context: RequestContext, replica: Replica, now: float) -> str:

@@ -16,17 +16,16 @@ class LazyTimer:
         over: Called when the time is over.
 
     Attributes:
-        deadline: When the time is over, in the loop's time. Putting it off by an assignment is enough.
         waits: Whether a time is running.
         overdue: Seconds by which the loop was late when it fired last.
     """
 
-    __slots__ = ("_due", "_handle", "_loop", "_over", "deadline", "overdue", "waits")
+    __slots__ = ("_deadline", "_due", "_handle", "_loop", "_over", "overdue", "waits")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, over: Callable[[], None]) -> None:
         self._loop = loop
         self._over = over
-        self.deadline = math.inf
+        self._deadline = math.inf
         self._due = math.inf  # of the loop's timer; may be before the deadline: then that is set again
         self._handle: asyncio.TimerHandle | None = None
         self.waits = False
@@ -34,15 +33,16 @@ class LazyTimer:
 
     def wait(self, seconds: float) -> None:
         """Let a time run from now on; it takes the place of the one that runs."""
-        self.wait_until(self._loop.time() + seconds)
+        self.waits = True
+        deadline = self._deadline = self._loop.time() + seconds
+        if deadline < self._due:
+            self._set()
 
     def wait_until(self, deadline: float) -> None:
         """Let a time run up to ``deadline``, in the loop's time; it takes the place of the one that runs."""
         self.waits = True
-        self.deadline = deadline
+        self._deadline = deadline
         if deadline < self._due:
-            if self._handle is not None:
-                self._handle.cancel()
             self._set()
 
     def stop(self) -> None:
@@ -64,8 +64,10 @@ class LazyTimer:
         self._over()
 
     def _set(self) -> None:
-        self._due = self.deadline
-        self._handle = self._loop.call_at(self.deadline, self._fired)
+        if self._handle is not None:
+            self._handle.cancel()
+        self._due = self._deadline
+        self._handle = self._loop.call_at(self._deadline, self._fired)
 
     def _fired(self) -> None:
         self._handle = None
@@ -73,7 +75,7 @@ class LazyTimer:
         if not self.waits:
             return
         now = self._loop.time()
-        if self.deadline > now:
+        if self._deadline > now:
             self._set()
         else:
             self.overdue = now - due

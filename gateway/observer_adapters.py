@@ -13,7 +13,6 @@ from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import SpaceEnd
 from gateway.core.tenant import Tenant
-from gateway.spaces import PrefixSpaces
 
 _T = TypeVar("_T")
 
@@ -59,21 +58,6 @@ class AllSpaceObservers:
         _notify(self._observers, lambda each: each.on_space_end(end), space=end.id)
 
 
-class SpaceTotalsObserver:
-    """An ``Observer`` that counts answered requests in their prefix space."""
-
-    def __init__(self, spaces: PrefixSpaces) -> None:
-        self._spaces = spaces
-
-    def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``."""
-        if settlement.status == 200 and not settlement.warming:
-            self._spaces.count(settlement)
-
-    def on_refused(self, refusal: Refusal) -> None:
-        """See ``Observer``."""
-
-
 class EpochEndObservers:
     """A ``SpaceObserver`` that reports ended epochs to the explain worker: their blocks are unreachable."""
 
@@ -90,6 +74,14 @@ class PromptObservers:
 
     def __init__(self, observers: Sequence[PromptObserver]) -> None:
         self._observers = observers
+
+    @property
+    def awaits_clients(self) -> bool:
+        """See ``PromptObserver``."""
+        for observer in self._observers:  # noqa: SIM110 - asked for every request, and a generator takes as long again
+            if observer.awaits_clients:
+                return True
+        return False
 
     def on_prompt(self, prompt: SettledPrompt) -> None:
         """See ``PromptObserver``."""

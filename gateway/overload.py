@@ -49,36 +49,43 @@ class Overload:
         queue: The queues of all models; None: no request waits.
         busy_replicas: Which targets are busy.
         fleet: The replicas.
+
+    Attributes:
+        on_capacity: Places queued requests: a replica of a model may have capacity again.
     """
 
     def __init__(self, queue: RequestQueue | None, busy_replicas: BusyReplicas, fleet: Fleet) -> None:
+        self.on_capacity: Callable[[ModelId], None] = _nothing if queue is None else queue.on_capacity
         self._queue = queue
         self._busy = busy_replicas
         self._fleet = fleet
 
     def ahead(self, encoded: Encoded) -> Mapping[Target, int]:
         """Queued prompt tokens in front of a request that arrives now, by target."""
-        if self._queue is None:
+        if self._queue is None or not self._queue.queues:
             return _NOTHING_AHEAD
         return self._queue.ahead(encoded.model.id, encoded.request.caller.tenant)
 
     def waits(self, model: ModelId) -> bool:
         """Whether clients' requests for a model wait."""
-        return self._queue is not None and self._queue.waits(model)
+        return self._queue is not None and model in self._queue.queues
 
     def holds(self, context: RequestContext, placed: Placed) -> bool:
         """Whether a placed request has to wait in the queue."""
         encoded = context.encoded
         if self._queue is None or encoded.request.warmup_target is not None:
             return False
-        if context.begun:
+        if context.stream is not None and context.stream.begun:
             return False  # the client already has the beginning of the answer
-        if self._queue.waits(encoded.model.id):
+        if encoded.model.id in self._queue.queues:
             return True
         # Without prompts in prefill the decision's queue time, which is computed already, is an upper bound. Of the
         # oldest of such prompts it contains only what should be left.
         decision = placed.decision
-        if decision.queue_seconds <= self._busy.seconds and not placed.replica.prefills(decision.target.rank).tokens:
+        if (
+            decision.queue_seconds <= self._busy.seconds
+            and not placed.replica.loads[decision.target.rank].prefills.tokens
+        ):
             return False
         return not self._placement(encoded, placed).free
 
@@ -127,16 +134,11 @@ class Overload:
             Overloaded: it waited too long.
         """
         target, model = encoded.request.warmup_target, encoded.model.id
-        if self._queue is None or target is None or not self._queue.waits(model):
+        if self._queue is None or target is None or model not in self._queue.queues:
             return
         if any(replica.warming for replica in self._fleet.of(model) if replica.id == target.replica):
             return
         await self._queue.wait_until_empty(model)
-
-    def on_capacity(self, model: ModelId) -> None:
-        """Place queued requests: a replica of a model may have capacity again."""
-        if self._queue is not None:
-            self._queue.on_capacity(model)
 
     def _placement(self, encoded: Encoded, placed: Placed) -> Placement:
         decision = placed.decision
@@ -147,3 +149,7 @@ class Overload:
 def _tokens_per_second(targets: Mapping[Target, Replica]) -> float:
     """Estimated prefill rate of all these targets together, in tokens per second."""
     return sum(1 / max(replica.speed.rates.prefill_seconds_per_token, 1e-9) for replica in targets.values())
+
+
+def _nothing(_: ModelId) -> None:
+    pass

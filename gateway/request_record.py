@@ -84,6 +84,7 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
         resumed=resumed,
         assignment=encoded.asked.assignment,
         prefill_seconds_per_token=per_token,
+        ended_at=now,
     )
 
 

@@ -1,14 +1,16 @@
 """Attempts of a request at replicas, and retries: a failed attempt is repeated at another replica as long as the client
 has got nothing of the answer.
 
-An attempt sends the request (``Attempts.send``). Then ``decide`` says whether it is retried or ends, and
-``Attempts.attempt`` acts on that.
+``Attempts.attempt`` sends the request. A whole answer with status 200 ends it; for all else ``decide`` says whether the
+attempt is retried.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import structlog
 
@@ -18,11 +20,12 @@ from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import Lease, PrefixIndex, Sink
-from gateway.fleet.failures import failure_stage, record_outcome
+from gateway.fleet.failures import failure_stage, record_answer, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
-from gateway.proxy import Forwarder, ForwardOptions, RetryBudget
+from gateway.proxy import Forwarder, RetryBudget
 from gateway.proxy.endings import broken_off
+from gateway.proxy.response import ResponseRelay
 from gateway.proxy.resume import ResumableStream, is_resumable
 
 _log = structlog.get_logger("gateway.flow")
@@ -86,7 +89,7 @@ def decide(stage: FailureStage, chances: RetryChances) -> Retry | Finish:
 
 
 class Attempt:
-    """One attempt in flight: its share of the replica's load, and its lease in the index. An ``AttemptEvents``.
+    """One attempt in flight: its share of the replica's load, and its lease in the index. A ``ForwardedAttempt``.
 
     Args:
         context: The request.
@@ -101,42 +104,70 @@ class Attempt:
         lease: Its lease; None if it has none any more.
     """
 
-    __slots__ = ("_context", "_index", "_on_capacity", "_ticket", "dispatched_at", "lease", "placed", "prefill_ahead")
+    __slots__ = (
+        "_context",
+        "_index",
+        "_on_capacity",
+        "_prefill_timer",
+        "_ticket",
+        "begun",
+        "body",
+        "deadline",
+        "dispatched_at",
+        "lease",
+        "own_headers",
+        "placed",
+        "prefill_ahead",
+        "salt",
+        "trace_headers",
+    )
 
     def __init__(
         self, context: RequestContext, placed: Placed, index: PrefixIndex, on_capacity: Callable[[ModelId], None]
     ) -> None:
-        encoded, decision = context.encoded, placed.decision
+        encoded, decision, replica = context.encoded, placed.decision, placed.replica
         self._context = context
         self._index = index
         self._on_capacity = on_capacity
         self.placed = placed
-        self.dispatched_at = context.dispatched_at = time.monotonic()
-        self._ticket: Ticket = placed.replica.dispatch(
-            decision.target.rank, encoded.tokens - decision.held_tokens, self.dispatched_at, encoded.sequences
+        self.dispatched_at = context.dispatched_at = now = time.monotonic()
+        self._ticket: Ticket = replica.dispatch(
+            decision.target.rank, encoded.tokens - decision.held_tokens, now, encoded.sequences
         )
         self.prefill_ahead = self._ticket.prefill_ahead
-        self.lease: Lease | None = None
-        if placed.indexed:
-            self.lease = index.begin(placed.chains, decision.target, self.dispatched_at)
+        self.lease: Lease | None = index.begin(placed.chains, decision.target, now) if placed.indexed else None
+        self.body = context.body
+        self.salt = encoded.space.salt
+        self.own_headers = _own_headers(context, decision, now)
+        trace, origin = context.trace, replica.origin
+        self.trace_headers = None if trace is None else trace.relay(decision, origin.host, origin.port)
+        self.deadline = context.deadline
+        self.begun = context.stream is not None and context.stream.begun
+        self._prefill_timer: asyncio.TimerHandle | None = None
+        if not encoded.request.stream:
+            # The first byte arrives with the last one, and does not show when the prompt is computed.
+            self._prefill_timer = asyncio.get_running_loop().call_later(
+                prefill_end_seconds(decision), self._prefill_done
+            )
+
+    def retry_after_seconds(self) -> int:
+        """See ``ForwardedAttempt``: until the first replica is expected to have worked off its queue."""
+        return max(math.ceil(min(candidate.queue_seconds for candidate in self.placed.decision.candidates)), 1)
 
     def on_first_byte(self) -> None:
-        """See ``AttemptEvents``."""
-        self.prefill_done()
+        """See ``ForwardedAttempt``."""
+        self._prefill_done()
         if self.lease is not None:
             self._index.computed(self.lease)
 
     def on_response_started(self) -> None:
-        """See ``AttemptEvents``."""
+        """See ``ForwardedAttempt``."""
         self._context.drop_content()
-
-    def prefill_done(self) -> None:
-        """The prompt is computed, or should be by now; see ``AttemptEvents``."""
-        self._ticket.prefill_done(time.monotonic())
-        self._on_capacity(self._context.encoded.model.id)
 
     def done(self) -> None:
         """The attempt is over: it is no load any more."""
+        if self._prefill_timer is not None:
+            self._prefill_timer.cancel()
         self._ticket.done(time.monotonic())
         self._on_capacity(self._context.encoded.model.id)
 
@@ -150,6 +181,11 @@ class Attempt:
         """The result of the request of which this is the last attempt."""
         return Served(self.placed, outcome, self._context.dispatched_at, self.prefill_ahead, self.lease, resumed)
 
+    def _prefill_done(self) -> None:
+        """The prompt is computed, or should be by now."""
+        self._ticket.prefill_done(time.monotonic())
+        self._on_capacity(self._context.encoded.model.id)
+
 
 class Attempts:
     """Sends a request to a replica, and retries it if that fails.
@@ -162,6 +198,9 @@ class Attempts:
         retries: Maximum retries of one request.
         on_capacity: Called when a replica of a model has less work.
         resume: Whether a plain text stream that its replica breaks off is continued at another replica.
+
+    Attributes:
+        begin: To be called for each request: counts it for the budget, given monotonic seconds.
     """
 
     def __init__(
@@ -175,6 +214,7 @@ class Attempts:
         on_capacity: Callable[[ModelId], None],
         resume: bool = False,
     ) -> None:
+        self.begin = budget.request
         self._fleet = fleet
         self._forwarder = forwarder
         self._index = index
@@ -182,10 +222,6 @@ class Attempts:
         self._retries = retries
         self._on_capacity = on_capacity
         self._resume = resume
-
-    def begin(self, now: float) -> None:
-        """Count a new request for the retry budget; ``now`` is monotonic seconds."""
-        self._budget.request(now)
 
     async def attempt(self, context: RequestContext, placed: Placed, sink: Sink) -> Served | None:
         """Send the request to one replica.
@@ -199,22 +235,22 @@ class Attempts:
             The result. None: the attempt failed, nothing of it was sent to the client, and the request is to be
             placed again at another replica.
         """
-        encoded, replica, decision = context.encoded, placed.replica, placed.decision
+        encoded, replica = context.encoded, placed.replica
+        stream = self._stream(context, sink) if self._resume else None
         attempt = Attempt(context, placed, self._index, self._on_capacity)
-        stream = self._stream(context, sink)
-        if stream is not None:
+        if stream is None:
+            request = encoded.request
+        else:
             stream.attempt(attempt.dispatched_at)
+            request, sink = stream.request, stream
             if stream.begun:
-                _log.info("stream_continued", request_id=encoded.request.request_id, replica=replica.id)
-        request = encoded.request if stream is None else stream.request
-        relay = self._forwarder.relay(
-            request, sink if stream is None else stream, _forward_options(context, placed), attempt
-        )
+                _log.info("stream_continued", request_id=request.request_id, replica=replica.id)
         try:
-            outcome = await self._forwarder.forward(relay, replica, decision.target.rank)
-            verdict = self._verdict(context, attempt, outcome)
-            if isinstance(verdict, Finish):
-                outcome = await relay.finish()
+            relay = await self._forwarder.forward(request, sink, attempt, replica, placed.decision.target.rank)
+            retried = (
+                relay.status != HTTPStatus.OK or relay.ending is not Ending.COMPLETE or stream is not None
+            ) and self._is_retried(context, attempt, relay)
+            outcome = relay.outcome() if retried else await relay.finish()
         except BaseException:
             attempt.abandon()
             raise
@@ -224,8 +260,11 @@ class Attempts:
             outcome = stream.note(outcome)
         if context.trace is not None:
             context.trace.relayed(outcome)
-        self._record_outcome(context, attempt, outcome)
-        if isinstance(verdict, Retry):
+        if outcome.status == HTTPStatus.OK and outcome.ending is Ending.COMPLETE:
+            record_answer(replica, attempt.dispatched_at, time.monotonic())
+        else:
+            self._record_outcome(context, attempt, outcome)
+        if retried:
             attempt.abandon()
             context.resume_clock()
             return None
@@ -248,20 +287,20 @@ class Attempts:
     def _stream(self, context: RequestContext, sink: Sink) -> ResumableStream | None:
         """The request's stream if another replica can continue it."""
         encoded = context.encoded
-        if self._resume and context.stream is None and is_resumable(encoded.request):
+        if context.stream is None and is_resumable(encoded.request):
             known = None if encoded.is_text else encoded.tokens
             context.stream = ResumableStream(encoded.request, sink, encoded.model.encoder.local, known)
         return context.stream
 
-    def _verdict(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> Retry | Finish:
+    def _is_retried(self, context: RequestContext, attempt: Attempt, relay: ResponseRelay) -> bool:
         """Decide whether an attempt is retried; a retry is counted."""
-        ending, started = outcome.ending, outcome.started
+        ending, started = relay.ending, relay.started
         if context.stream is not None:
             # If the engine's first event is an error, the client has got nothing.
             ending, started = context.stream.ended(ending, started=started)
-        stage = failure_stage(ending, outcome.status, started=started)
+        stage = failure_stage(ending, relay.status, started=started)
         if stage is None:
-            return FINISH
+            return False
         now, failed = time.monotonic(), attempt.placed.replica
         verdict = decide(
             stage,
@@ -274,11 +313,12 @@ class Attempts:
                 budget_left=self._budget.is_left(now),
             ),
         )
-        if isinstance(verdict, Retry):
-            context.tried.add(failed.id)
-            if verdict.takes_budget:
-                self._budget.take(now)
-        return verdict
+        if isinstance(verdict, Finish):
+            return False
+        context.tried.add(failed.id)
+        if verdict.takes_budget:
+            self._budget.take(now)
+        return True
 
     def _record_outcome(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> None:
         """Record the outcome of an attempt with its replica, and log a failure."""
@@ -323,8 +363,11 @@ def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, 
 
 def prefill_end_seconds(decision: Decision) -> float:
     """Estimated seconds from dispatch until the chosen target has computed the prompt: its queue, then the prefill."""
-    (chosen,) = [each for each in decision.candidates if each.target is decision.target]
-    return chosen.queue_seconds + chosen.prefill_seconds
+    chosen = decision.target
+    for candidate in decision.candidates:
+        if candidate.target is chosen:
+            return candidate.queue_seconds + candidate.prefill_seconds
+    raise ValueError("the chosen target is no candidate")
 
 
 def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool:
@@ -336,37 +379,16 @@ def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool
     return ending is Ending.TIMED_OUT and not streamed and attempt.placed.replica.answered_at >= attempt.dispatched_at
 
 
-def _forward_options(context: RequestContext, placed: Placed) -> ForwardOptions:
-    """Options of an attempt."""
-    trace, origin = context.trace, placed.replica.origin
-    return ForwardOptions(
-        body=context.body,
-        salt=context.encoded.space.salt,
-        own_headers=_own_headers(context, placed.decision),
-        trace_headers=None if trace is None else trace.relay(placed.decision, origin.host, origin.port),
-        deadline=context.deadline,
-        retry_after_seconds=_retry_after(placed.decision),
-        # Without streaming the first byte arrives with the last one.
-        prefill_seconds=None if context.encoded.request.stream else prefill_end_seconds(placed.decision),
-        begun=context.begun,
-    )
-
-
-def _retry_after(decision: Decision) -> int:
-    """Whole seconds until the first replica is expected to have worked off its queue."""
-    return max(math.ceil(min([candidate.queue_seconds for candidate in decision.candidates])), 1)
-
-
-def _own_headers(context: RequestContext, decision: Decision) -> list[tuple[bytes, bytes]]:
-    """The gateway's response headers: its decision, token counts and rate limits."""
+def _own_headers(context: RequestContext, decision: Decision, now: float) -> list[tuple[bytes, bytes]]:
+    """The gateway's response headers: its decision, token counts and rate limits as of ``now`` (monotonic seconds)."""
     encoded = context.encoded
     headers = [
         (b"x-request-id", encoded.request.request_id.encode()),
         (b"x-gateway-replica", decision.target.replica.encode()),
         (b"x-gateway-decision", decision.kind.encode()),
-        (b"x-gateway-prompt-tokens", str(encoded.tokens).encode()),
-        (b"x-gateway-prefix-tokens", str(decision.held_tokens).encode()),
-        *context.grant.headers(time.monotonic()),
+        (b"x-gateway-prompt-tokens", b"%d" % encoded.tokens),
+        (b"x-gateway-prefix-tokens", b"%d" % decision.held_tokens),
+        *context.grant.headers(now),
     ]
     if encoded.asked.assignment is not None:
         headers.append((b"x-gateway-group", encoded.asked.assignment.group.encode()))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -23,7 +24,6 @@ from gateway.fleet.fleet import Fleet
 from gateway.routing.fair_threads import FairThreads
 from gateway.spaces import template_version
 from gateway.tasks import TaskGroupOwner, in_daemon_thread
-from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.encoder import Encoder, characters
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
 from gateway.tokenize.load_tokenizer import load_local
@@ -52,7 +52,9 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             measure by timing that another tenant has sent a text.
         engines: Calls to the engines, for prompts that only they can encode.
         fleet: The replicas: what they tell of their models is part of a version.
-        hasher: Makes the hashes that chains start from.
+
+    Attributes:
+        present: The same models; a view that follows every change, and is read faster.
     """
 
     def __init__(
@@ -63,17 +65,16 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         isolated: bool,
         engines: EngineCalls,
         fleet: Fleet,
-        hasher: ChainHasher,
     ) -> None:
         self._settings = settings
         self._isolated = isolated
         self._engines = engines
         self._fleet = fleet
-        self._hasher = hasher
         self._threads = FairThreads(settings.threads, settings.max_waiting_mib * _MIB)
         self._tasks = TaskGroupOwner()
         self._configured = {ModelId(model.id): model for model in models}
         self._served = {ModelId(model.id): self._serve(model, None) for model in models}
+        self.present: Mapping[ModelId, ServedModel] = MappingProxyType(self._served)
 
     def __getitem__(self, model: ModelId) -> ServedModel:
         return self._served[model]
@@ -225,24 +226,46 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         return local
 
     def _serve(self, model: ModelSettings, local: LocalEncoder | None) -> ServedModel:
-        model_id, fleet = ModelId(model.id), self._fleet
+        model_id = ModelId(model.id)
         engine = EngineTokenizer(model_id, self._engines, self._threads, self._settings.engine_timeout_seconds)
         encoder = Encoder(local, engine, self._threads, self._settings.inline_bytes)
         label = model.template_version or ""
         tokenizer_id = local.tokenizer_id if local else _OF_ENGINE
-        version = template_version(label, (local.template_hash or "none") if local else _OF_ENGINE)
+        template = template_version(label, (local.template_hash or "none") if local else _OF_ENGINE)
         return ServedModel(
             model_id,
             encoder,
             token_counts=TokenCounts(partial(_count, local)) if local is not None else None,
             template_tells_time=local is not None and local.tells_time,
             tools_first=local is not None and local.tools_first,
-            # The root of a chain covers everything by which the engine separates cached blocks.
-            roots=lambda salt, variant: self._hasher.root(model_id, fleet.adapter(model_id), salt, variant),
-            version=lambda: ModelVersion(
-                model_id, tokenizer_id, label, version, fleet.adapter(model_id), fleet.context_limit(model_id)
-            ),
+            version=_Version(self._fleet, model_id, tokenizer_id, label, template).present,
         )
+
+
+class _Version:
+    """The version of a model as far as it is loaded, with what the engines tell of it.
+
+    Args:
+        fleet: The replicas.
+        model: Id of the model.
+        tokenizer_id: Its tokenizer.
+        label: The operator's label.
+        template: The label and the template's hash.
+    """
+
+    def __init__(self, fleet: Fleet, model: ModelId, tokenizer_id: str, label: str, template: str) -> None:
+        self._fleet = fleet
+        self._model = model
+        self._facts = fleet.card_facts(model)
+        self._present = ModelVersion(model, tokenizer_id, label, template, *self._facts)
+
+    def present(self) -> ModelVersion:
+        """The present version; the same object until a replica tells of its models again."""
+        facts = self._fleet.card_facts(self._model)
+        if facts is not self._facts:
+            adapter, context_limit = self._facts = facts
+            self._present = self._present._replace(adapter=adapter, context_limit=context_limit)
+        return self._present
 
 
 def _count(local: LocalEncoder, text: str) -> int:

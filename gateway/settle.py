@@ -41,8 +41,17 @@ class Settler:
         self._screen = screen
         self._prompts = prompts
 
-    async def settle(self, context: RequestContext, served: Served) -> Sequence[ReplyChoice]:
-        """Correct the index and the learned rates with what the engine reported; returns the answer's choices."""
+    async def settle(self, context: RequestContext, served: Served, *, explained: bool) -> Sequence[ReplyChoice]:
+        """Correct the index and the learned rates with what the engine reported.
+
+        Args:
+            context: The request.
+            served: Its end at a replica.
+            explained: Whether a record of the request needs the answer's choices.
+
+        Returns:
+            The answer's choices, as far as they were read.
+        """
         encoded, outcome, lease = context.encoded, served.outcome, served.lease
         replica, grant = served.placed.replica, context.grant
         context.resume_clock()
@@ -60,36 +69,35 @@ class Settler:
         replies: Sequence[ReplyChoice] = ()
         if lease is not None:
             cached = confirmed_tokens(encoded.request, encoded.prompt, outcome)
-            replies, filled = await self._filled(encoded, served)
+            replies, filled = await self._filled(encoded, served, explained=explained)
             self._index.complete(lease, cached, filled, time.monotonic())
             held = lease.held_tokens if cached is None else cached
             if not served.resumed:  # otherwise its times mix several replicas
                 learn(replica.speed, outcome, served.prefill_ahead, encoded.tokens - held)
-            self._note_use(encoded, served.placed, held)
-            if self._prompts is not None and len(served.placed.chains) == 1 and not served.resumed:
-                self._note_prompt(self._prompts, encoded, served.placed, held)
+            assignment = encoded.asked.assignment
+            # No other request can use what a salted one left in the cache.
+            if encoded.source != MEASUREMENT and (assignment is None or not assignment.salted):
+                self._note(encoded, served, held)
         context.end_stage("settle")
         return replies
 
-    def _note_use(self, encoded: Encoded, placed: Placed, reused_tokens: int) -> None:
-        """Report how much of its prompt an application's request shared with earlier ones."""
-        request, chains = encoded.request, placed.chains
-        if request.warmup_target is not None or encoded.source == MEASUREMENT or not chains:
-            return
-        if encoded.asked.assignment is not None and encoded.asked.assignment.salted:
-            return  # no other request can use what it left in the cache
-        try:
-            use = PrefixUse(request.model, request.caller.tenant.id, encoded.source, request.request_id)
-            # Of several prompts only the sum is known; they usually share a prefix.
-            self._uses.note(chains[0], reused_tokens // len(chains), use, time.time())
-        except Exception:  # noqa: BLE001 - the client already has its answer: statistics must not fail it
-            _log.exception("prefix_use_failed", request_id=request.request_id)
+    def _note(self, encoded: Encoded, served: Served, reused_tokens: int) -> None:
+        """Report how much of its prompt a request shared with earlier ones, and the prompt where it is awaited."""
+        request, placed, prompts = encoded.request, served.placed, self._prompts
+        chains, is_warming = placed.chains, request.warmup_target is not None
+        if chains and not is_warming:
+            try:
+                use = PrefixUse(request.model, request.caller.tenant.id, encoded.source, request.request_id)
+                # Of several prompts only the sum is known; they usually share a prefix.
+                self._uses.note(chains[0], reused_tokens // len(chains), use, time.time())
+            except Exception:  # noqa: BLE001 - the client already has its answer: statistics must not fail it
+                _log.exception("prefix_use_failed", request_id=request.request_id)
+        if prompts is not None and (is_warming or prompts.awaits_clients) and len(chains) == 1 and not served.resumed:
+            self._note_prompt(prompts, encoded, placed, reused_tokens)
 
     def _note_prompt(self, prompts: PromptObserver, encoded: Encoded, placed: Placed, reused_tokens: int) -> None:
-        """Report a prompt to those that warm prefixes; not those of measurements, and none that no other can reuse."""
-        assignment, prompt = encoded.asked.assignment, encoded.prompt
-        if encoded.source == MEASUREMENT or (assignment is not None and assignment.salted):
-            return
+        """Report a prompt to those that warm prefixes."""
+        prompt = encoded.prompt
         try:
             prompts.on_prompt(
                 SettledPrompt(
@@ -102,23 +110,27 @@ class Settler:
                     time.time(),
                 )
             )
-        except Exception:  # noqa: BLE001 - as in ``_note_use``
+        except Exception:  # noqa: BLE001 - as in ``_note``
             _log.exception("prompt_observer_failed", request_id=encoded.request.request_id)
 
-    async def _filled(self, encoded: Encoded, served: Served) -> tuple[Sequence[ReplyChoice], Sequence[BlockChain]]:
+    async def _filled(
+        self, encoded: Encoded, served: Served, *, explained: bool
+    ) -> tuple[Sequence[ReplyChoice], Sequence[BlockChain]]:
         """The answer's choices, and the blocks that the request left in the engine's cache: the prompt's, and those
-        filled by decode."""
+        filled by decode. A single answer that fills no block is read only if it is to be explained."""
         usage, chains = served.outcome.usage, served.placed.chains
         if len(chains) != 1 or usage is None:
             return (), chains
         (chain,) = chains
-        found = reply_choices(served.outcome)
+        fills_none = encoded.tokens + usage.completion_tokens <= (len(chain.hashes) + 1) * chain.block_size
+        found = () if fills_none and not explained and encoded.sequences == 1 else reply_choices(served.outcome)
         tokens = usage.completion_tokens // max(len(found), 1)
         # The last token of an answer is sampled, but its KV entry is never computed.
         decoded = max(tokens - 1, 0)
         computed = max(encoded.tokens + decoded, chain.tokens)
+        unextended = BlockChain(chain.hashes, chain.block_size, computed)
         if not found:
-            return (), [BlockChain(chain.hashes, chain.block_size, computed)]
+            return (), [unextended]
         rest = encoded.prompt.parts[0][len(chain.hashes) * chain.block_size * TOKEN_BYTES :]
         replies, filled = [], []
         for reply in found:
@@ -128,5 +140,8 @@ class Settler:
             if ids is not None:
                 ids = ids[: decoded * TOKEN_BYTES]
             replies.append(ReplyChoice(reply.text, ids, tokens, reply.has_calls, reply.has_reasoning))
-            filled.append(self._hasher.extended(encoded.root, chain, rest + ids if ids else b"", computed))
+            if ids and not fills_none:
+                filled.append(self._hasher.extended(encoded.root, chain, rest + ids, computed))
+            else:
+                filled.append(unextended)
         return replies, filled

@@ -4,7 +4,7 @@ from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.replica_state import Rates
 from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.replica import InflightRequest, Replica
+from gateway.fleet.replica import Replica
 from gateway.routing import LearnedRates
 
 NOW = 1000.0
@@ -38,9 +38,19 @@ def fail(of, names, at=NOW):
         assert of.find(name).breaker.failed(at, at)
 
 
+class Flight:
+    """A request in flight."""
+
+    def __init__(self, sent_at):
+        self.sent_at = self.last_byte_at = sent_at
+
+    def call_back(self):
+        pass
+
+
 def send(at, sent_at):
     """A request is on its way to a replica, and nothing has come back."""
-    flight = InflightRequest(None, sent_at, lambda: None)
+    flight = Flight(sent_at)
     at.flights.add(flight)
     ticket = at.dispatch(0, 100, NOW)
     return flight, ticket

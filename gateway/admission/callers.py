@@ -4,7 +4,7 @@ A caller is known by its API key, by the tenant header of a trusted proxy, or, i
 looks up callers by API key or tenant name, ``Callers`` applies the rules of the settings, ``Authenticator`` admits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -169,8 +169,14 @@ class Callers:
         self._tenant_header = admission.tenant_header.encode("ascii")
         self._open = is_open(tenants, admission)
 
-    def identify(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float) -> Caller:
-        """See ``Authenticator.identify``."""
+    def identify(
+        self, headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, bytes], peer: str, wall: float
+    ) -> Caller:
+        """See ``Authenticator.admit``."""
+        # SDKs send a key also where none is asked for.
+        once = AUTHORIZATION not in named or len(named) == len(headers)
+        if self._open and once and SCOPE not in named and self._tenant_header not in named:
+            return self._tenants.default_caller
         credentials = read_credentials(headers, self._tenant_header)
         if credentials.tenant is not None:
             if not self._proxies.include(peer):
@@ -271,12 +277,13 @@ def _with_caller(caller: Caller, error: E) -> E:
 class Admission:
     """A request admitted under the limits of its tenant, or, with ``name``, of its application; a ``ports.Grant``."""
 
-    __slots__ = ("_admitted", "_all", "_name", "_released", "_share", "_state", "caller")
+    __slots__ = ("_admitted", "_all", "_name", "_released", "_share", "_state", "caller", "counts_tokens")
 
     def __init__(
         self, caller: Caller, all_limits: AllLimits, state: TenantLimits, admitted: float, name: str | None = None
     ) -> None:
         self.caller = caller
+        self.counts_tokens = state.counts_tokens
         self._name = name or caller.tenant.id
         self._all = all_limits
         self._state = state
@@ -284,13 +291,10 @@ class Admission:
         self._share: TokenShare | None = None
         self._released = False
 
-    @property
-    def counts_tokens(self) -> bool:
-        """See ``ports.Grant.counts_tokens``."""
-        return self._state.counts_tokens
-
     def charge(self, prompt_tokens: int, now: float) -> None:
         """See ``ports.Grant.charge``. A refused request no longer counts in its window of requests."""
+        if self._share is None and not self._state.counts_tokens:
+            return
         before, self._share = self._share, None
         if before is not None:
             before.correct(0)
@@ -314,7 +318,7 @@ class Admission:
 
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
         """See ``ports.Grant.headers``."""
-        return self._state.headers(now)
+        return self._state.headers(now) if self._state.limited else ()
 
     def release(self) -> None:
         """See ``ports.Grant.release``."""
@@ -369,16 +373,25 @@ class Authenticator:
         Raises:
             Unauthorized, Forbidden, BadRequest: the error to send to the client.
         """
-        return self._callers.identify(headers, peer, wall)
+        return self._callers.identify(headers, dict(headers), peer, wall)
 
-    def admit(self, headers: Sequence[tuple[bytes, bytes]], peer: str, wall: float, now: float) -> Admission:
-        """As ``identify``, and count the request against the tenant's limits; ``now`` is monotonic seconds.
+    def admit(
+        self, headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, bytes], peer: str, wall: float, now: float
+    ) -> Admission:
+        """Authenticate a request and count it against the tenant's limits.
+
+        Args:
+            headers: The request's, names in lower case.
+            named: The last header of each name.
+            peer: Address that the connection comes from; empty if unknown.
+            wall: Unix seconds.
+            now: Monotonic seconds.
 
         Raises:
             Unauthorized, Forbidden, BadRequest: the error to send to the client.
             RateLimited: the tenant has no request left.
         """
-        caller = self._callers.identify(headers, peer, wall)
+        caller = self._callers.identify(headers, named, peer, wall)
         try:
             state = self._limits.admit(caller.tenant.id, now)
         except RateLimited as refusal:

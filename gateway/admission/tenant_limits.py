@@ -73,6 +73,8 @@ class TenantLimits:
         whose: What it is, for messages: a tenant, or an application, which is limited in the same way.
 
     Attributes:
+        limited: Whether there is any limit.
+        counts_tokens: Whether prompt tokens are limited.
         running: See ``LimitUsage``; at this gateway.
         requests: See ``LimitUsage``; at this gateway.
         tokens: See ``LimitUsage``; at this gateway.
@@ -80,20 +82,20 @@ class TenantLimits:
 
     def __init__(self, tenant: str, limits: Limits, whose: str = "tenant") -> None:
         self._name = f"{whose} {tenant}"
-        self._limits = limits
         self.running = self.requests = self.tokens = 0
         self._running_elsewhere = 0
         self._elsewhere: dict[str, LimitUsage] = {}
         self._charged_elsewhere: Charge | None = None
-        window = limits.window()
-        self._requests = None if window is None else RequestWindow(*window)
-        tokens = limits.prompt_tokens_per_minute
-        self._tokens = None if tokens is None else TokenWindow(tokens)
+        self._requests: RequestWindow | None = None
+        self._tokens: TokenWindow | None = None
+        self.change(limits)
 
     def change(self, limits: Limits) -> None:
         """Replace the limits. Usage is kept if there was a limit before and there still is one."""
         self._limits = limits
         window, tokens = limits.window(), limits.prompt_tokens_per_minute
+        self.counts_tokens = tokens is not None
+        self.limited = window is not None or tokens is not None or limits.concurrent is not None
         if window is None:
             self._requests = None
         elif self._requests is None:
@@ -108,7 +110,7 @@ class TenantLimits:
             self._tokens.limit = tokens
 
     def admit(self, now: float) -> None:
-        """Count a request, as running and in the window.
+        """Count a request in the window. ``AllLimits.admit`` counts it as running.
 
         Raises:
             RateLimited: a limit is reached; nothing was counted.
@@ -134,8 +136,6 @@ class TenantLimits:
                     now,
                 )
             self._requests.admit(now)
-        self.running += 1
-        self.requests += 1
 
     def charge(self, tokens: int, admitted: float | None, now: float) -> "TokenShare | None":
         """Count the tokens of a request's prompt; returns None without a token limit.
@@ -180,17 +180,6 @@ class TenantLimits:
         self.requests -= 1
         if self._requests is not None:
             self._requests.take_back(admitted)
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether prompt tokens are limited."""
-        return self._tokens is not None
-
-    @property
-    def limited(self) -> bool:
-        """Whether there is any limit."""
-        limits = self._limits
-        return limits.requests_per_second is not None or limits.concurrent is not None or self._tokens is not None
 
     @property
     def taken(self) -> LimitUsage:
@@ -366,19 +355,21 @@ class AllLimits:
         Raises:
             RateLimited: a limit is reached; nothing was counted.
         """
-        state = self._listed.get(name) or self._busy.get(name)
-        if state is not None:
-            state.admit(now)
+        known = self._listed.get(name) or self._busy.get(name)
+        state = known or self._idle.pop(name) or TenantLimits(name, self._unlisted or Limits())
+        if state.limited:
+            try:
+                state.admit(now)
+            except BaseException:
+                if known is None:
+                    self._idle.put(name, state)
+                raise
+        if known is None:
+            self._busy[name] = state
+        state.running += 1
+        state.requests += 1
+        if self.touched is not None:
             self._touch(name, state)
-            return state
-        state = self._idle.pop(name) or TenantLimits(name, self._unlisted or Limits())
-        try:
-            state.admit(now)
-        except BaseException:
-            self._idle.put(name, state)
-            raise
-        self._busy[name] = state
-        self._touch(name, state)
         return state
 
     def known(self) -> Iterator[tuple[str, TenantLimits]]:
@@ -397,7 +388,8 @@ class AllLimits:
     def release(self, name: str, state: TenantLimits) -> None:
         """End an admitted request."""
         state.running -= 1
-        self._touch(name, state)
+        if self.touched is not None:
+            self._touch(name, state)
         if not state.running and self._busy.get(name) is state:
             del self._busy[name]
             self._idle.put(name, state)

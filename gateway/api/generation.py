@@ -34,6 +34,8 @@ from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.api")
 
+_JSON = b"application/json"
+_TIMEOUT = b"x-request-timeout"
 _LONGEST_LENGTH = 20
 """Digits of the largest 64-bit number."""
 
@@ -66,7 +68,7 @@ class Generations:
 
     Attributes:
         tasks: Requests that wait.
-        held: The same.
+        open: Requests whose body is complete, and that are not over.
     """
 
     def __init__(
@@ -89,10 +91,13 @@ class Generations:
         self.service = service
         self.gate = gate
         self.tracer = tracer
-        self.cors = cors
+        self.cors = cors or None
         self.held = held
         self.max_body_bytes = max_body_bytes
+        self.digits_allowed = len(str(max_body_bytes)) - 1
+        """A length of so few digits is allowed."""
         self.tasks: set[asyncio.Task[None]] = set()
+        self.open: set[GenerationExchange] = set()
         self._models = models
         self._observers = observers
         self._max_sequences = max_sequences
@@ -100,35 +105,21 @@ class Generations:
         self._turns = turns
         self._prompts = prompts
         self._application_limits = application_limits
-        self._open: set[GenerationExchange] = set()
-
-    def begin(self, exchange: Exchange, endpoint: Endpoint) -> "GenerationExchange":
-        """Begin to answer a request whose head is complete."""
-        return GenerationExchange(self, exchange, endpoint)
 
     def interrupt(self) -> None:
         """Shutdown: end every open answer with an error in the API's format."""
-        for generation in list(self._open):
+        for generation in list(self.open):
             generation.interrupt()
 
-    def run(self, generation: "GenerationExchange", grant: Grant, share: Share, body: bytes) -> None:
+    async def answer(self, generation: "GenerationExchange", grant: Grant, share: Share, body: bytes) -> None:
         """Answer a request whose body is complete; ``body`` is counted in ``share``."""
-        self._open.add(generation)
-        task = start_eagerly(self._answer(generation, grant, share, body), "http-request")
-        if task is not None:
-            generation.task = task
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-
-    def ended(self, generation: "GenerationExchange") -> None:
-        """A request is over."""
-        self._open.discard(generation)
-
-    async def _answer(self, generation: "GenerationExchange", grant: Grant, share: Share, body: bytes) -> None:
         exchange, trace, sink = generation.exchange, generation.trace, None
-        named, prompt_headers = generation.named, None
+        named, prompt_headers = exchange.named, None
         if PROMPT_ID in named or PROMPT_VERSION in named:
             prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
+        session, timeout = named.get(b"x-session-id"), named.get(_TIMEOUT)
+        if timeout is not None:  # the first one counts
+            timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
         try:
             parsing = parse_request(
                 generation.endpoint,
@@ -140,13 +131,14 @@ class Generations:
                 hold=share.add,
                 dropped=share.drop,
                 request_id=generation.request_id,
-                session=_text(named.get(b"x-session-id")),
+                session=None if session is None else session.decode("latin-1"),
                 received_at=time.monotonic(),
                 caller=grant.caller,
                 peer=generation.peer,
                 max_sequences=self._max_sequences,
                 prompts=self._prompts,
                 prompt_headers=prompt_headers,
+                timeout=timeout,
             )
             del body  # the request holds it, and may drop it
             request = await self._turns.run(parsing, grant.caller.tenant.id)
@@ -180,7 +172,7 @@ class Generations:
             self.refuse(generation, failure, grant)
             generation.respond(failure)
         finally:
-            if exchange.started:
+            if exchange.started and not exchange.complete:
                 exchange.break_off()
             generation.end()
 
@@ -205,20 +197,19 @@ class GenerationExchange:
     Attributes:
         exchange: The same.
         endpoint: The same.
-        named: The last header of each name.
         request_id: Its id.
         peer: Address of the client; empty if unknown.
         trace: Its trace; None if it is not traced.
         task: Its task; None unless it waits.
         congested: See ``Sink``.
+        gone: See ``Sink``.
+        interrupted: See ``Sink``.
         write: See ``Sink``.
     """
 
     __slots__ = (
         "_body",
-        "_gone",
         "_grant",
-        "_interrupted",
         "_on_writable",
         "_own_headers",
         "_port",
@@ -227,7 +218,8 @@ class GenerationExchange:
         "congested",
         "endpoint",
         "exchange",
-        "named",
+        "gone",
+        "interrupted",
         "peer",
         "request_id",
         "task",
@@ -240,32 +232,34 @@ class GenerationExchange:
         self.exchange = exchange
         self.endpoint = endpoint
         self.write = exchange.write
-        self.congested = exchange.congested
-        headers = exchange.headers
-        self.named = named = dict(headers)
+        self.congested = exchange.owner.congested
+        headers, named = exchange.headers, exchange.named
         self.request_id = request_id_of(named.get(b"x-request-id", b""))
-        client = exchange.client
-        self.peer = client[0] if client else ""
+        self.peer = exchange.owner.peer
         self.trace: Trace | None = port.tracer.begin(headers) if port.tracer is not None else None
         self.task: asyncio.Task[None] | None = None
-        self._own_headers = port.cors.answer_headers(headers) if port.cors else None
+        self._own_headers = port.cors.answer_headers(headers) if port.cors is not None else None
         self._grant: Grant | None = None
         self._share: Share | None = None
         self._body: list[bytes] = []
         self._size = 0
-        self._gone = self._interrupted = False
+        self.gone = self.interrupted = False
         self._on_writable: Callable[[], None] | None = None
         try:
-            self._grant = grant = port.gate.admit(headers, self.peer, time.time(), time.monotonic())
+            self._grant = grant = port.gate.admit(headers, named, self.peer, time.time(), time.monotonic())
             if self.trace is not None:
                 self.trace.end_stage("admission")
-            _check_media(named, headers)
-            self._share = port.held.share(grant.caller.tenant.id)
-            self._check_size(declared_length(named.get(b"content-length", b"")) or 0)
+            if named.get(b"content-type") != _JSON or b"content-encoding" in named:
+                _check_media(named, headers)
+            self._share = Share(port.held, grant.caller.tenant.id)
+            length = named.get(b"content-length", b"")
+            if len(length) > port.digits_allowed and (declared_length(length) or 0) > port.max_body_bytes:
+                raise self._too_large()
         except GatewayError as error:
             self._refused(error)
         else:
-            exchange.ask_for_body()
+            if exchange.expects_continue:
+                exchange.ask_for_body()
 
     def admit(self, limits: ApplicationLimits, application: Application) -> Grant:
         """Count the request against the limits of its application, too; returns the grant for the rest of it.
@@ -281,12 +275,14 @@ class GenerationExchange:
 
     def body_received(self, data: bytes) -> None:
         """See ``Receiver``."""
-        if self._share is None:
+        share, port = self._share, self._port
+        if share is None:
             return
         self._size += len(data)
         try:
-            self._check_size(self._size)
-            self._share.add(len(data))
+            if self._size > port.max_body_bytes:
+                raise self._too_large()
+            share.add(len(data))
         except GatewayError as error:
             self._refused(error)
             return
@@ -294,15 +290,21 @@ class GenerationExchange:
 
     def body_complete(self) -> None:
         """See ``Receiver``."""
-        if self._share is None or self._grant is None:
+        port, grant, share = self._port, self._grant, self._share
+        if share is None or grant is None:
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
-        self._port.run(self, self._grant, self._share, body)
+        port.open.add(self)
+        task = start_eagerly(port.answer(self, grant, share, body), "http-request")
+        if task is not None:
+            self.task = task
+            port.tasks.add(task)
+            task.add_done_callback(port.tasks.discard)
 
     def client_gone(self) -> None:
         """See ``Receiver``."""
-        self._gone = True
+        self.gone = True
         if self.task is not None:
             self.task.cancel()
         else:
@@ -321,16 +323,6 @@ class GenerationExchange:
 
     # Sink
 
-    @property
-    def gone(self) -> bool:
-        """See ``Sink``."""
-        return self._gone
-
-    @property
-    def interrupted(self) -> bool:
-        """See ``Sink``."""
-        return self._interrupted
-
     def on_writable(self, callback: Callable[[], None]) -> None:
         """See ``Sink``."""
         self._on_writable = callback
@@ -342,8 +334,8 @@ class GenerationExchange:
 
     def interrupt(self) -> None:
         """The gateway is shutting down: end the answer now. Idempotent."""
-        if self.task is not None and not self._interrupted and not self.exchange.complete:
-            self._interrupted = True
+        if self.task is not None and not self.interrupted and not self.exchange.complete:
+            self.interrupted = True
             self.task.cancel()
 
     def respond(self, error: GatewayError) -> None:
@@ -357,11 +349,11 @@ class GenerationExchange:
         grant, share, trace = self._grant, self._share, self.trace
         self._grant = self._share = self.trace = self.task = self._on_writable = None
         self._body.clear()
-        self._port.ended(self)
+        self._port.open.discard(self)
         if grant is not None:
             grant.release()
         if share is not None:
-            share.release()
+            share.drop(share.size)
         if trace is not None:
             trace.end()
 
@@ -371,13 +363,12 @@ class GenerationExchange:
         self.respond(error)
         self.end()
 
-    def _check_size(self, size: int) -> None:
-        if size > self._port.max_body_bytes:
-            raise PayloadTooLarge(
-                f"The body is larger than {self._port.max_body_bytes} bytes. Send a shorter prompt, or raise"
-                " server.max_body_bytes.",
-                code="request_too_large",
-            )
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(
+            f"The body is larger than {self._port.max_body_bytes} bytes. Send a shorter prompt, or raise"
+            " server.max_body_bytes.",
+            code="request_too_large",
+        )
 
 
 def declared_length(value: bytes) -> int | None:
@@ -415,7 +406,3 @@ def _check_media(named: dict[bytes, bytes], headers: Sequence[tuple[bytes, bytes
                 f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send plain JSON.",
                 code="unsupported_encoding",
             )
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("latin-1")

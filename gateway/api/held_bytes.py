@@ -47,46 +47,43 @@ class HeldBytes:
 
     Attributes:
         total: Bytes held now.
+        by_tenant: Bytes held now by the requests of each tenant.
+        max_bytes: The same.
+        max_tenant_bytes: The same, at most ``max_bytes``.
     """
 
     def __init__(self, max_bytes: int, max_tenant_bytes: int) -> None:
         self.total = 0
-        self._max_bytes = max_bytes
-        self._max_tenant_bytes = max_tenant_bytes
-        self._by_tenant: dict[TenantId, int] = {}
+        self.by_tenant: dict[TenantId, int] = {}
+        self.max_bytes = max_bytes
+        self.max_tenant_bytes = min(max_bytes, max_tenant_bytes)
 
-    def of_tenant(self, tenant: TenantId) -> int:
-        """Bytes held now by the requests of a tenant."""
-        return self._by_tenant.get(tenant, 0)
+    def refusal(self, tenant: TenantId, own: int, of_tenant: int) -> GatewayError:
+        """The error for a request that exceeds a limit.
 
-    def share(self, tenant: TenantId) -> "Share":
-        """The account of a new request."""
-        return Share(self, tenant)
-
-    def _change(self, tenant: TenantId, size: int) -> None:
-        self.total += size
-        held = self._by_tenant.get(tenant, 0) + size
-        if held:
-            self._by_tenant[tenant] = held
-        else:
-            self._by_tenant.pop(tenant, None)
-
-    def _check(self, tenant: TenantId, own: int, size: int) -> None:
-        limit = min(self._max_bytes, self._max_tenant_bytes)
-        if own + size > limit:
-            raise PayloadTooLarge(
+        Args:
+            tenant: Its tenant.
+            own: Bytes that it would hold.
+            of_tenant: Bytes that all requests of its tenant would hold.
+        """
+        limit = self.max_tenant_bytes
+        if own > limit:
+            return PayloadTooLarge(
                 f"The request takes more than {limit} bytes of memory, more than all requests of a tenant may"
                 " (server.max_held_tenant_mib). Send fewer values or a shorter text.",
                 code="request_too_large",
             )
-        if self._max_tenant_bytes < self._max_bytes and self.of_tenant(tenant) + size > self._max_tenant_bytes:
-            raise TenantMemoryFull(tenant, self._max_tenant_bytes)
-        if self.total + size > self._max_bytes:
-            raise MemoryFull
+        if of_tenant > limit and limit < self.max_bytes:
+            return TenantMemoryFull(tenant, limit)
+        return MemoryFull()
 
 
 class Share:
-    """The bytes that one request holds. Made by ``HeldBytes.share``.
+    """The bytes that one request holds.
+
+    Args:
+        held: Counts those of all requests.
+        tenant: The request's tenant.
 
     Attributes:
         size: Bytes.
@@ -107,16 +104,23 @@ class Share:
             TenantMemoryFull, MemoryFull: the request would exceed a bound together with others; it holds no more than
                 before.
         """
-        self._held._check(self._tenant, self.size, size)
-        self._held._change(self._tenant, size)
+        held, tenant = self._held, self._tenant
+        total = held.total + size
+        of_tenant = held.by_tenant.get(tenant, 0) + size
+        if total > held.max_bytes or of_tenant > held.max_tenant_bytes:
+            raise held.refusal(tenant, self.size + size, of_tenant)
+        held.total = total
+        held.by_tenant[tenant] = of_tenant
         self.size += size
 
     def drop(self, size: int) -> None:
-        """Hold ``size`` bytes less."""
+        """Hold ``size`` bytes less, or nothing any more if it holds less than that."""
+        held, tenant = self._held, self._tenant
         size = min(size, self.size)
-        self._held._change(self._tenant, -size)
         self.size -= size
-
-    def release(self) -> None:
-        """Hold nothing any more. Idempotent."""
-        self.drop(self.size)
+        held.total -= size
+        of_tenant = held.by_tenant.get(tenant, 0) - size
+        if of_tenant:
+            held.by_tenant[tenant] = of_tenant
+        else:
+            held.by_tenant.pop(tenant, None)

@@ -41,6 +41,9 @@ _SHORT_VALUES = 20_000
 """A body up to this size, with no more brackets, colons and commas, is parsed in one go, which takes some 10 ms at
 most; all others are parsed in portions."""
 
+_LONG = object()
+"""Stands for the value of a body that is parsed in portions."""
+
 _CHECKED_AT_ONCE = 5000
 """Messages, or prompts, that are checked in one portion."""
 
@@ -51,7 +54,6 @@ _VALUE_BYTES = 64
 _CONTAINER_BYTES = 128
 """Memory of a parsed number, name or short string, and of a list or object, including its slot in the container."""
 
-_TIMEOUT_HEADER = b"x-request-timeout"
 _SECONDS = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 
 
@@ -73,6 +75,7 @@ def parse_request(
     max_sequences: int = MAX_SEQUENCES,
     prompts: PromptRegistry | None = None,
     prompt_headers: PromptHeaders | None = None,
+    timeout: bytes | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -93,12 +96,20 @@ def parse_request(
         max_sequences: Maximum sequences of one request.
         prompts: The registered prompts; None without any.
         prompt_headers: The headers that name an application; None without them.
+        timeout: Value of ``x-request-timeout``; None without it.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
         NotFound: the model, or the prompt, is unknown.
     """
-    fields = yield from _object(body, limits, hold)
+    try:
+        fields = _parsed_at_once(body, limits, hold)
+        if fields is _LONG:
+            fields = yield from _parsed_in_portions(body, limits, hold)
+    except InvalidJson as error:
+        raise (yield from _unreadable(body, str(error), limits.depth)) from None
+    if not isinstance(fields, dict):
+        raise BadRequest("The body must be a JSON object.", code="invalid_json")
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
         if fields.get("messages"):
             yield from _check_messages(fields, limits)  # its errors name positions in the client's own messages
@@ -107,7 +118,7 @@ def parse_request(
             hold(len(asked.body))
         body, fields, caller = asked
     model = fields.get("model")
-    if not isinstance(model, str) or model not in models or not caller.may_use(model):
+    if not isinstance(model, str) or model not in models or (caller.models is not None and not caller.may_use(model)):
         raise _no_model(model, [each for each in models if caller.may_use(each)])
     stream = fields.get("stream")
     if stream is not None and not isinstance(stream, bool):
@@ -134,7 +145,7 @@ def parse_request(
         received_at=received_at,
         caller=caller,
         peer=peer,
-        timeout_seconds=_timeout(headers),
+        timeout_seconds=None if timeout is None else _seconds(timeout),
         dropped=dropped,
     )
 
@@ -170,13 +181,6 @@ def known_models(models: Collection[str]) -> str:
     return ", ".join(models) or "none"
 
 
-def _timeout(headers: Sequence[tuple[bytes, bytes]]) -> float | None:
-    for name, value in headers:
-        if name == _TIMEOUT_HEADER:
-            return _seconds(value)
-    return None
-
-
 def _seconds(value: bytes) -> float:
     # No exponents, infinities or underscores, which float() would take.
     if not _SECONDS.fullmatch(value.strip()) or not (seconds := float(value)):
@@ -187,26 +191,6 @@ def _seconds(value: bytes) -> float:
             code="invalid_header",
         )
     return seconds
-
-
-def _object(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Portioned[dict[str, Any]]:
-    most = upper_bounds(body) if len(body) <= _SHORT_BYTES else None
-    try:
-        if most is not None and _is_short(most, limits):
-            hold(_weight(body, most))
-            fields = _parsed_at_once(body, limits, most)
-        else:
-            fields = yield from _parsed_in_portions(body, limits, hold)
-    except InvalidJson as error:
-        raise (yield from _unreadable(body, str(error), limits.depth)) from None
-    if not isinstance(fields, dict):
-        raise BadRequest("The body must be a JSON object.", code="invalid_json")
-    return fields
-
-
-def _is_short(most: JsonCounts, limits: JsonLimits) -> bool:
-    """Whether a body with at most these counts can be parsed in one call."""
-    return _fits(most, limits) and most.members + most.values <= _SHORT_VALUES
 
 
 def _fits(counts: JsonCounts, limits: JsonLimits) -> bool:
@@ -222,7 +206,14 @@ def _weight(body: bytes, counts: JsonCounts) -> int:
     return texts + _VALUE_BYTES * (counts.values + counts.members) + _CONTAINER_BYTES * counts.containers
 
 
-def _parsed_at_once(body: bytes, limits: JsonLimits, most: JsonCounts) -> Any:
+def _parsed_at_once(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Any:
+    """The value of a body; ``_LONG`` if it is to be parsed in portions."""
+    if len(body) > _SHORT_BYTES:
+        return _LONG
+    most = upper_bounds(body)
+    if most.members + most.values > _SHORT_VALUES or not _fits(most, limits):
+        return _LONG
+    hold(_weight(body, most))
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:

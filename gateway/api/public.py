@@ -5,17 +5,15 @@ from collections.abc import Sequence
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
 from gateway.api.error_responses import problem_body, problem_headers
-from gateway.api.generation import GenerationExchange, Generations
+from gateway.api.generation import Generations
 from gateway.api.routes import Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
 from gateway.core.errors import GatewayError
-from gateway.core.exchange import Exchange
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ports import Observer
-from gateway.core.request import Endpoint
 
 
 class PublicApp:
-    """What the public port answers: ``generation`` for generation requests, and an ASGI application for the rest.
+    """What the public port answers: ``generations`` generation requests, and an ASGI application the rest.
 
     Args:
         generations: Answers generation requests.
@@ -42,15 +40,7 @@ class PublicApp:
         self.generations = generations
         self.cors = cors
         self._observers = observers
-        self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
         self.routes: HttpRoutes = build_routes(catalog, gate, observers)
-
-    def generation(self, exchange: Exchange) -> GenerationExchange | None:
-        """Begin to answer a generation request; None: it is a request for the ASGI application."""
-        endpoint = self._endpoints.get(exchange.path)
-        if endpoint is None or exchange.method != "POST":
-            return None
-        return self.generations.begin(exchange, endpoint)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""

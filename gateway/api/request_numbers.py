@@ -8,6 +8,7 @@ from gateway.core.numbers import CHOICES, choices, whole
 from gateway.core.request import Endpoint
 
 _LARGEST = 2**63 - 1
+_CHOICES = frozenset(CHOICES)
 _SIZES = ("max_tokens", "max_completion_tokens", "min_tokens", "truncate_prompt_tokens", "priority")
 
 
@@ -18,11 +19,14 @@ def check_numbers(endpoint: Endpoint, fields: Mapping[str, Any], max_sequences: 
         BadRequest: a number does not fit into 64 bits, or the request asks for more sequences than it may.
     """
     for name in _SIZES:
-        if (given := fields.get(name)) is None:
+        given = fields.get(name)
+        if given is None or (type(given) is int and -_LARGEST <= given <= _LARGEST):
             continue
         value = whole(given)
         if value is not None and not -_LARGEST <= value <= _LARGEST:
             raise BadRequest(f"`{name}` must fit into 64 bits.", param=name, code="invalid_value")
+    if endpoint is Endpoint.CHAT and _CHOICES.isdisjoint(fields):
+        return
     sequences = choices(fields) * _prompts(endpoint, fields)
     if sequences > max_sequences:
         counts = {name: whole(fields.get(name)) or 1 for name in CHOICES}

@@ -1,7 +1,7 @@
 """The public port's other routes, on Starlette: models, health, version, and errors of paths that are not served."""
 
+import os
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -178,9 +178,11 @@ def _method(scope: MutableMapping[str, Any]) -> str:
 
 def request_id_of(header: bytes) -> RequestId:
     """The client's ``x-request-id``, or a new id if it sent none or an invalid one."""
-    given = header.decode("latin-1")
-    usable = _REQUEST_ID.fullmatch(given) and not looks_like_key(given)  # the id appears in logs, the engine's included
-    return RequestId(given if usable else secrets.token_hex(16))
+    if header:
+        given = header.decode("latin-1")
+        if _REQUEST_ID.fullmatch(given) and not looks_like_key(given):  # the id appears in logs, the engine's included
+            return RequestId(given)
+    return RequestId(os.urandom(16).hex())
 
 
 def _request_id(request: Request) -> RequestId:

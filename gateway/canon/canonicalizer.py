@@ -9,13 +9,13 @@ import msgspec
 import structlog
 
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.hints import affinity_of, hinted
+from gateway.canon.hints import affinity_of, hinted, strips
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
-from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook, rules_in
+from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook
 from gateway.canon.rules.dynamic import appended_blocks
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
+from gateway.core.canonical import Canonicalized, RuleModes, RuleName
 from gateway.core.errors import Overloaded
 from gateway.core.json_portions import upper_bounds
 from gateway.core.ports import CanonicalRequest, ContextStore, LongTexts, ModelTexts
@@ -33,9 +33,6 @@ _MAX_BYTES = 4 * _MIB
 _MAX_VALUES = 150_000
 """Bodies that are larger or have more members and values are forwarded unchanged: re-encoding them takes single calls
 that hold the interpreter lock for more than about 20 ms."""
-
-_KEEP_HINTS = CanonSettings()
-"""With the default settings hints are read, but not removed."""
 
 T = TypeVar("T")
 
@@ -76,20 +73,22 @@ class Canonicalizer:
             self._rulebook = rulebook(settings)
         self._settings = settings
         self._modes = ModeTable(settings.rules, models, settings.routes)
+        self._strips = strips(settings)
         self._memory.configure(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
         """The canonicalized request; see ``ports.Canonicalizes``."""
-        modes = self._modes.modes(request.model, request.endpoint, request.caller.tenant.canon)
-        settings = self._settings
+        modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon]
+        strips = self._strips
         if request.warmup_target is not None or _is_off(request):
-            modes, settings = ALL_OFF, _KEEP_HINTS
+            modes, names, strips = ALL_OFF, frozenset(), False
         outcome = Canonicalized(modes, owner=owner_of(request))
+        if not names and not strips:
+            return CanonicalRequest(request, outcome, affinity=affinity_of(request))
         try:
             if request.size > _INLINE_BYTES and not await self._work(request, _is_within_limits, request.body):
                 return CanonicalRequest(request, outcome, affinity=affinity_of(request))
-            hints = await self._work(request, hinted, request, settings)
-            names = rules_in(modes, RuleMode.APPLY)
+            hints = await self._work(request, hinted, request, self._settings)
             if not names and hints.request is request:
                 return CanonicalRequest(request, outcome, affinity=hints.affinity)
             return await self._applied(request, hints.request, names, outcome, hints.affinity)
@@ -187,4 +186,7 @@ def _is_within_limits(body: bytes) -> bool:
 def _is_off(request: ChatRequest) -> bool:
     if request.assignment is not None and request.assignment.is_held_out:
         return True
-    return b"off" in [value.strip().lower() for name, value in request.headers if name == SWITCH]
+    for name, value in request.headers:  # noqa: SIM110 - a generator for each request would cost more than the loop
+        if name == SWITCH and value.strip().lower() == b"off":
+            return True
+    return False

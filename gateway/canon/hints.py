@@ -46,6 +46,11 @@ def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
     return Hints(request, affinity)
 
 
+def strips(settings: CanonSettings) -> bool:
+    """Whether any hint is to be stripped."""
+    return "strip" in (settings.cache_control, settings.billing_header, settings.prompt_cache_key)
+
+
 def affinity_of(request: ChatRequest) -> str | None:
     """Value of ``prompt_cache_key``; None if it is missing or invalid."""
     key = request.fields.get(_CACHE_KEY)

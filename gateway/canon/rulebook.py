@@ -37,8 +37,8 @@ TenantModes = tuple[tuple[RuleName, RuleMode], ...]
 ALL_OFF: Modes = (RuleMode.OFF,) * len(RULES)
 
 
-class ModeTable:
-    """Modes by model and route.
+class ModeTable(dict[tuple[str, str, TenantModes], tuple[Modes, frozenset[RuleName]]]):
+    """Modes by model, route and the tenant's own settings, each with the rules that they apply.
 
     Args:
         rules: Defaults.
@@ -52,26 +52,26 @@ class ModeTable:
         models: Mapping[str, RuleModes],
         routes: Mapping[str, RuleModes],
     ) -> None:
+        super().__init__()
         self._rules = rules
         self._models = models
         self._routes = routes
-        self._known: dict[tuple[str, str, TenantModes], Modes] = {}
+
+    def __missing__(self, key: tuple[str, str, TenantModes]) -> tuple[Modes, frozenset[RuleName]]:
+        model, route, tenant = key
+        layers: Sequence[RuleModes] = (
+            dict(tenant),
+            self._routes.get(route, {}),
+            self._models.get(model, {}),
+            self._rules,
+        )
+        modes = tuple(next((layer[rule] for layer in layers if rule in layer), default_mode(rule)) for rule in RULES)
+        self[key] = modes, rules_in(modes, RuleMode.APPLY)
+        return self[key]
 
     def modes(self, model: str, route: str, tenant: TenantModes) -> Modes:
         """Modes for a request; ``tenant``: the tenant's own settings."""
-        key = (model, route, tenant)
-        known = self._known.get(key)
-        if known is None:
-            layers: Sequence[RuleModes] = (
-                dict(tenant),
-                self._routes.get(route, {}),
-                self._models.get(model, {}),
-                self._rules,
-            )
-            known = self._known[key] = tuple(
-                next((layer[rule] for layer in layers if rule in layer), default_mode(rule)) for rule in RULES
-            )
-        return known
+        return self[model, route, tenant][0]
 
 
 @lru_cache(maxsize=256)

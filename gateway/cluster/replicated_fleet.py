@@ -38,7 +38,7 @@ class ReplicatedLoads:
         loads = {(name, rank): PeerLoad(*load) for name, rank, *load in message.loads}
         freed = set()
         for replica in self._fleet.replicas:
-            for rank, load in replica.loads():
+            for rank, load in replica.loads.items():
                 if load.take_peer(peer, loads.get((replica.id, rank), NO_LOAD)):
                     freed.add(replica.model)
         for model in freed:
@@ -50,12 +50,12 @@ class ReplicatedLoads:
     def gone(self, peer: str, now: float) -> None:  # noqa: ARG002
         """See ``Replicated``. Its requests still count in the engines' metrics, as foreign load."""
         for replica in self._fleet.replicas:
-            for _, load in replica.loads():
+            for load in replica.loads.values():
                 load.forget_peer(peer)
 
     def _own(self) -> Iterator[tuple[str, int, int, int, int]]:
         for replica in self._fleet.replicas:
-            for rank, load in replica.loads():
+            for rank, load in replica.loads.items():
                 tokens = load.prefills.tokens
                 if load.sequences or tokens:
                     yield replica.id, rank, tokens, load.sequences, load.prefilling

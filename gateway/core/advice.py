@@ -6,6 +6,7 @@ not touch dashes, and a rule that is on already has done what it can.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gateway.core.canonical import RuleMode, RuleName
 from gateway.core.explanation import Difference
@@ -113,6 +114,7 @@ def advice_on(difference: Difference, applied: Collection[RuleName]) -> str:
     return advice_for(difference.reason, difference.detail, role=difference.role, applied=applied)
 
 
-def rules_applied(modes: Collection[RuleMode]) -> frozenset[RuleName]:
+@lru_cache(maxsize=256)
+def rules_applied(modes: tuple[RuleMode, ...]) -> frozenset[RuleName]:
     """The rules in mode ``apply``. ``modes``: of every rule, in the order of ``RuleName``; empty if unknown."""
     return frozenset(rule for rule, mode in zip(RuleName, modes, strict=False) if mode is RuleMode.APPLY)

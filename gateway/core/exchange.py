@@ -52,11 +52,11 @@ class Receiver(Protocol):
         ...
 
     def writing_paused(self) -> None:
-        """The client reads more slowly than is written: ``Exchange.congested`` is true now."""
+        """The client reads more slowly than is written: ``ExchangeOwner.congested`` is true now."""
         ...
 
     def writing_resumed(self) -> None:
-        """The client has read what was written: ``Exchange.congested`` is false again."""
+        """The client has read what was written: ``ExchangeOwner.congested`` is false again."""
         ...
 
 
@@ -80,19 +80,39 @@ class ClientTransport(Protocol):
         ...
 
 
-class ExchangeOwner(Protocol):
-    """The connection of an exchange."""
+class ResponsePort(Protocol):
+    """What the responses of a port have in common.
 
-    congested: bool
+    Attributes:
+        common_lines: Header lines of every response.
+        leaving: Whether each connection is closed after its next response.
+    """
+
+    common_lines: bytes
+    leaving: bool
+
+
+class ExchangeOwner(Protocol):
+    """The connection of an exchange.
+
+    Attributes:
+        client: Address of the client; None for a Unix socket.
+        peer: The same without the port; empty for a Unix socket.
+        congested: Whether the client reads more slowly than is written: write no more until ``writing_resumed``.
+    """
+
     client: tuple[str, int] | None
+    peer: str
+    congested: bool
+
+    @property
+    def port(self) -> ResponsePort:
+        """The port that was connected to."""
+        ...
 
     @property
     def transport(self) -> ClientTransport:
         """Writes to the client."""
-        ...
-
-    def response_head(self) -> tuple[bytes, bool]:
-        """Header lines of every response, and whether the connection is to be closed after it."""
         ...
 
     def response_complete(self, *, keep: bool) -> None:
@@ -126,10 +146,13 @@ class Exchange:
         raw_path: Path as sent.
         query: Query string as sent, without the question mark.
         headers: Names in lower case, values as sent.
+        named: The last header of each name.
         version: ``1.1`` or ``1.0``.
         keep_alive: Whether the client wants to keep the connection.
+        expects_continue: Whether the client waits to be asked for the body.
 
     Attributes:
+        owner: The same.
         started: Whether the head of the response was written or is about to be.
         complete: Whether the response is complete.
         gone: Whether the client has disconnected before the response was complete.
@@ -140,7 +163,6 @@ class Exchange:
         "_chunked",
         "_head",
         "_in_chunks",
-        "_owner",
         "_remaining",
         "_transport",
         "body_ended",
@@ -150,6 +172,8 @@ class Exchange:
         "headers",
         "keep_alive",
         "method",
+        "named",
+        "owner",
         "path",
         "query",
         "raw_path",
@@ -167,18 +191,20 @@ class Exchange:
         raw_path: bytes,
         query: bytes,
         headers: list[tuple[bytes, bytes]],
+        named: dict[bytes, bytes],
         version: str,
         *,
         keep_alive: bool,
         expects_continue: bool,
     ) -> None:
-        self._owner = owner
+        self.owner = owner
         self._transport = owner.transport
         self.method = method
         self.path = path
         self.raw_path = raw_path
         self.query = query
         self.headers = headers
+        self.named = named
         self.version = version
         self.keep_alive = keep_alive
         self.expects_continue = expects_continue
@@ -193,16 +219,6 @@ class Exchange:
         self._in_chunks = False  # whether whole chunks may be written now: the head was sent, and not the end
         self._remaining: int | None = None
 
-    @property
-    def client(self) -> tuple[str, int] | None:
-        """Address of the client; None for a Unix socket."""
-        return self._owner.client
-
-    @property
-    def congested(self) -> bool:
-        """Whether the client reads more slowly than is written: write no more until ``writing_resumed``."""
-        return self._owner.congested
-
     def ask_for_body(self) -> None:
         """Tell a client that waits for it to send the body (``expect: 100-continue``)."""
         if self.expects_continue and not self.started:
@@ -211,11 +227,11 @@ class Exchange:
 
     def pause_body(self) -> None:
         """Receive no more of the body for now."""
-        self._owner.pause_reading()
+        self.owner.pause_reading()
 
     def resume_body(self) -> None:
         """Receive more of the body."""
-        self._owner.resume_reading()
+        self.owner.resume_reading()
 
     def start(self, status: int, headers: Headers) -> None:
         """Begin the response. The head is sent with the first part of the body, or by ``flush``.
@@ -225,7 +241,8 @@ class Exchange:
         """
         if self.started:
             raise InvalidResponse("the response has begun before")
-        common, close = self._owner.response_head()
+        port = self.owner.port
+        common, close = port.common_lines, port.leaving
         lines = [_STATUS_LINES[status], common]
         length = None
         for name, value in headers:
@@ -284,41 +301,33 @@ class Exchange:
             return
         if not self.started or self.complete:
             raise InvalidResponse("the response has not begun, or is complete")
-        head, self._head = self._head, None
+        head, self._head = self._head or b"", None
         if self._chunked:
             self._in_chunks = more
             size = len(data)
             last = b"" if more else b"0\r\n\r\n"
             if size > _WRITTEN_TOGETHER:
-                self._transport.writelines((b"%b%x\r\n" % (head or b"", size), data, b"\r\n" + last))
+                self._transport.writelines((b"%b%x\r\n" % (head, size), data, b"\r\n" + last))
             elif size:
-                self._transport.write(b"%b%x\r\n%b\r\n%b" % (head or b"", size, data, last))
+                self._transport.write(b"%b%x\r\n%b\r\n%b" % (head, size, data, last))
             elif head or last:
-                self._transport.write((head or b"") + last)
-        elif self._remaining is None:
-            self._transport.write((head or b"") + data)
+                self._transport.write(head + last)
         else:
-            self._write_counted(head, data, more=more)
+            if self._remaining is not None:
+                if self.method == "HEAD":
+                    data = b""
+                self._remaining -= len(data)
+                if self._remaining < 0 or (self._remaining and not more):
+                    self._transport.abort()
+                    raise InvalidResponse("the body does not have the announced length")
+            if head and len(data) > _WRITTEN_TOGETHER:
+                self._transport.writelines((head, data))
+            elif head or data:
+                self._transport.write(head + data)
         if not more:
             self.complete = True
             self.receiver = None  # it refers to this object: only the garbage collector could free both
-            self._owner.response_complete(keep=self.keep_alive)
-
-    def _write_counted(self, head: bytes | None, data: bytes, *, more: bool) -> None:
-        assert self._remaining is not None
-        if self.method == "HEAD":
-            data = b""
-        self._remaining -= len(data)
-        if self._remaining < 0 or (self._remaining and not more):
-            self._transport.abort()
-            raise InvalidResponse("the body does not have the announced length")
-        if head is None:
-            if data:
-                self._transport.write(data)
-        elif len(data) <= _WRITTEN_TOGETHER:
-            self._transport.write(head + data)
-        else:
-            self._transport.writelines((head, data))
+            self.owner.response_complete(keep=self.keep_alive)
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response; nothing happens once the client has disconnected."""

@@ -138,6 +138,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         measured: Whether it was sent to measure, and not by an application.
         prompt: The application in totals: ``id@version`` of a registered prompt, ``(other)`` for a name that a client
             chose; empty for none.
+        number: Names it in later ``RepeatedRequest`` messages; 0 if none will refer to it.
     """
 
     request_id: str
@@ -183,11 +184,87 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     held_out: HeldOut = HeldOut.NO
     measured: bool = False
     prompt: str = ""
+    number: int = 0
 
     @property
     def is_reported(self) -> bool:
         """Whether miss reports include it, and compare later requests with it."""
         return not (self.warming or self.measured)
+
+
+class RepeatedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A request whose explanation is the same as that of an earlier one, to the token: what differs between the two.
+
+    Attributes:
+        number: ``RequestRecord.number`` of the earlier one; all fields that are not here have its values.
+        request_id: As in ``RequestRecord``, like all further fields.
+        at: Likewise.
+        decision: Likewise.
+        policy: Likewise.
+        holders: Likewise.
+        ending: Likewise.
+        streamed: Likewise.
+        ttft_seconds: Likewise.
+        seconds: Likewise.
+        failed_attempts: Likewise.
+        prefill_seconds_per_token: Likewise.
+        sent_after_seconds: Likewise.
+        stages: Likewise.
+    """
+
+    number: int
+    request_id: str
+    at: float
+    decision: str
+    policy: str
+    holders: tuple[ReplicaPrefix, ...]
+    ending: str
+    streamed: bool
+    ttft_seconds: float | None
+    seconds: float
+    failed_attempts: int
+    prefill_seconds_per_token: float
+    sent_after_seconds: float
+    stages: tuple[tuple[str, float], ...]
+
+    @staticmethod
+    def of(record: RequestRecord, number: int) -> "RepeatedRequest":
+        """What differs in a request from the earlier one with this number."""
+        return RepeatedRequest(
+            number,
+            record.request_id,
+            record.at,
+            record.decision,
+            record.policy,
+            record.holders,
+            record.ending,
+            record.streamed,
+            record.ttft_seconds,
+            record.seconds,
+            record.failed_attempts,
+            record.prefill_seconds_per_token,
+            record.sent_after_seconds,
+            record.stages,
+        )
+
+    def record(self, earlier: RequestRecord) -> RequestRecord:
+        """The whole request; ``earlier`` is the one that it refers to."""
+        return msgspec.structs.replace(
+            earlier,
+            request_id=self.request_id,
+            at=self.at,
+            decision=self.decision,
+            policy=self.policy,
+            holders=self.holders,
+            ending=self.ending,
+            streamed=self.streamed,
+            ttft_seconds=self.ttft_seconds,
+            seconds=self.seconds,
+            failed_attempts=self.failed_attempts,
+            prefill_seconds_per_token=self.prefill_seconds_per_token,
+            sent_after_seconds=self.sent_after_seconds,
+            stages=self.stages,
+        )
 
 
 class CacheHistory(StrEnum):

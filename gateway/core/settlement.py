@@ -46,6 +46,7 @@ class Settlement(msgspec.Struct, frozen=True):
         resumed: Whether its stream went on after its replica had failed; its usage is then the gateway's sum.
         assignment: Its group in the experiment; None outside of one.
         prefill_seconds_per_token: At the chosen replica, as learned; 0 without one.
+        ended_at: When it ended; monotonic seconds.
     """
 
     request_id: RequestId
@@ -76,6 +77,7 @@ class Settlement(msgspec.Struct, frozen=True):
     resumed: bool = False
     assignment: Assignment | None = None
     prefill_seconds_per_token: float = 0.0
+    ended_at: float = 0.0
 
 
 OTHER_ENDPOINT = "other"

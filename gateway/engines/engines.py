@@ -1,6 +1,6 @@
 """Entry points for all engines: metrics, usage, event sources and streams; the kind of engine; the flags it needs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gateway.core.engine_facts import Advice, EngineFacts, EngineKind
@@ -53,13 +53,13 @@ def advice(kind: EngineKind | None) -> Advice:
     )
 
 
-def payloads(stream: bytes) -> Iterator[bytes]:
+def payloads(stream: bytes) -> list[bytes]:
     """The data of every event of an SSE stream, without the end mark."""
-    for line in stream.splitlines():
-        if line.startswith(b"data:"):
-            payload = line[5:].strip()
-            if payload != b"[DONE]":
-                yield payload
+    return [
+        payload
+        for line in stream.splitlines()
+        if line.startswith(b"data:") and (payload := line[5:].strip()) != b"[DONE]"
+    ]
 
 
 _STARTED_AT = "process_start_time_seconds"

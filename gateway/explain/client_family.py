@@ -28,7 +28,7 @@ def client_family(headers: Sequence[tuple[bytes, bytes]]) -> str:
             agent = agent or value
         elif given := _plain(value):
             return given
-    return _plain(agent.partition(b"/")[0].partition(b" ")[0]) or UNKNOWN
+    return (_plain(agent.partition(b"/")[0].partition(b" ")[0]) if agent else "") or UNKNOWN
 
 
 def _plain(value: bytes) -> str:

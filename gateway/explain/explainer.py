@@ -123,6 +123,11 @@ class Explainer:
         slot = self._turns.take(record.request_id, previous, slot)
         return explanation if slot is None else msgspec.structs.replace(explanation, slot=slot)
 
+    def variant(self, record: RequestRecord) -> int | None:
+        """Names the leading messages of a request, as ``Families.variant``; None if they are not counted."""
+        text = self._bodies.text(record.endpoint, record.body) if record.is_reported else None
+        return None if text is None else self._families.variant(text)
+
     def _forget_texts(self, now: float) -> None:
         """Drop what is remembered of texts besides the references, once in a TTL, so that none is kept for longer."""
         if now - self._forgot_at >= self._references.ttl_seconds:

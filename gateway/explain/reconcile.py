@@ -13,7 +13,7 @@ import msgspec
 from gateway.core.explanation import ReplyChoice
 from gateway.core.outcome import Ending, Outcome
 from gateway.core.ports import RateLearner
-from gateway.core.prompt import TokenizedPrompt, TokenSource
+from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.engines import payloads
 
@@ -30,7 +30,7 @@ def confirmed_tokens(request: ChatRequest, prompt: TokenizedPrompt, outcome: Out
     usage = outcome.usage
     if usage is None or usage.cached_tokens is None or prompt.source not in EXACT_SOURCES:
         return None
-    if usage.prompt_tokens != prompt.tokens or len(prompt.parts) != 1 or bypasses_cache(request):
+    if len(prompt.parts) != 1 or usage.prompt_tokens != len(prompt.parts[0]) // TOKEN_BYTES or bypasses_cache(request):
         return None
     return usage.cached_tokens
 
@@ -108,7 +108,7 @@ def reply_choices(outcome: Outcome) -> Sequence[ReplyChoice]:
             continue
         for choice in choices:
             pieces.setdefault(choice.index, []).append(choice)
-    return [_reply(choice) for choice in pieces.values()]
+    return list(map(_reply, pieces.values()))
 
 
 def _reply(pieces: Sequence[_ChoicePiece]) -> ReplyChoice:

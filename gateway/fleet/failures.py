@@ -38,6 +38,19 @@ def failure_stage(ending: Ending, status: int | None, *, started: bool) -> Failu
     return None
 
 
+def record_answer(replica: Replica, sent_at: float, now: float) -> None:
+    """Close the breaker of a replica that has answered a request completely.
+
+    Args:
+        replica: The replica of the attempt.
+        sent_at: When it was sent, in monotonic seconds.
+        now: Monotonic seconds.
+    """
+    replica.answered_at = now
+    if replica.breaker.answered(sent_at):
+        _log.info("replica_recovered", replica=replica.id)
+
+
 def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: float) -> None:
     """Open the breaker of a replica that failed a request, close it after an answer.
 
@@ -50,6 +63,9 @@ def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: floa
     stage = failure_stage(outcome.ending, outcome.status, started=outcome.started)
     breaker = replica.breaker
     news = False
+    if stage is None and outcome.ending is Ending.COMPLETE and outcome.status != HTTPStatus.INTERNAL_SERVER_ERROR:
+        record_answer(replica, sent_at, now)
+        return
     if outcome.ending is Ending.COMPLETE:
         replica.answered_at = now
     if stage is FailureStage.BUSY:
@@ -57,10 +73,7 @@ def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: floa
     elif stage is not None:
         news = breaker.failed(now, sent_at)
     elif outcome.ending is Ending.COMPLETE:
-        if outcome.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            news = breaker.odd(now, sent_at)
-        elif breaker.answered(sent_at):
-            _log.info("replica_recovered", replica=replica.id)
+        news = breaker.odd(now, sent_at)
     if news:
         log_ejection(replica, now)
 

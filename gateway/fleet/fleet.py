@@ -1,16 +1,36 @@
 """The replicas of every model: which of them can take a request. No I/O, no clock."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.engines import is_count
+from gateway.fleet.breaker import Breaker
 from gateway.fleet.replica import Replica
 
 _FIRST_REQUESTS = 1
 """Concurrent requests that a replica in slow start may have from the beginning."""
 
 _NO_CARDS = ("", 0)
+
+_MAX_KEPT = 256
+"""Pairs of a model and regions for which the replicas are kept."""
+
+
+class _Standing(NamedTuple):
+    """Replicas of a model in some regions, by all that decides about them and rarely changes.
+
+    Attributes:
+        known: Those that may get requests.
+        preferred: What ``routable`` returns while none of them has failed or is in slow start.
+        breakers: Theirs.
+        ramp_until: When the last slow start among them ends, in monotonic seconds.
+    """
+
+    known: Sequence[Replica]
+    preferred: Sequence[Replica]
+    breakers: Sequence[Breaker]
+    ramp_until: float
 
 
 class Fleet:
@@ -22,13 +42,18 @@ class Fleet:
 
     Attributes:
         ramp_seconds: The same.
+        version: Grows with every change after which what was made of its replicas has to be made anew: the replicas
+            themselves, whether they get requests, their targets and block sizes.
     """
 
     def __init__(self, replicas: Iterable[Replica], ramp_seconds: float = 0) -> None:
         self.ramp_seconds = ramp_seconds
+        self.version = 0
         self._by_model: dict[ModelId, list[Replica]] = {}
         # By model, from the cards of its replicas: adapter and context limit, which every request needs.
         self._card_facts: dict[ModelId, tuple[str, int]] = {}
+        # Until a replica changes.
+        self._standing: dict[tuple[ModelId, frozenset[str]], _Standing] = {}
         for replica in replicas:
             self.add(replica)
 
@@ -47,12 +72,20 @@ class Fleet:
         if of_model:
             replica.traffic = of_model[0].traffic
         of_model.append(replica)
+        replica.on_change = self.changed
+        self.changed()
         self._read_cards(replica.model)
 
     def remove(self, replica: Replica) -> None:
         """Remove a replica; its in-flight requests continue."""
         self._by_model[replica.model].remove(replica)
+        self.changed()
         self._read_cards(replica.model)
+
+    def changed(self) -> None:
+        """Something has changed; see ``version``."""
+        self.version += 1
+        self._standing.clear()
 
     def find(self, replica: ReplicaId) -> Replica | None:
         """A replica by its name."""
@@ -90,14 +123,40 @@ class Fleet:
             exclude: Replicas that already failed the request.
             regions: Allowed regions; empty for any.
         """
-        known: list[Replica] = []
+        key = model, frozenset(regions)
+        standing = self._standing.get(key) or self._stand(key)
+        if not exclude and standing.ramp_until <= now:
+            for breaker in standing.breakers:
+                if breaker.failures or breaker.until > now:
+                    break
+            else:
+                return standing.preferred
+        return self._routable_now(standing, now, exclude)
+
+    def _stand(self, key: tuple[ModelId, frozenset[str]]) -> _Standing:
+        """Work out, and keep, the replicas of a model in some regions."""
+        model, regions = key
+        known = [
+            r
+            for r in self._fitting(model)
+            if r.up is not False and not r.drain_causes and (not regions or r.region in regions)
+        ]
+        first = [r for r in known if r.up and not r.warming]
+        standing = _Standing(
+            known, first or known, [r.breaker for r in known], max([r.ramp_until for r in first], default=0.0)
+        )
+        if len(self._standing) >= _MAX_KEPT:
+            self._standing.clear()
+        self._standing[key] = standing
+        return standing
+
+    def _routable_now(self, standing: _Standing, now: float, exclude: Collection[ReplicaId]) -> Sequence[Replica]:
+        """``routable`` while replicas fail or are in slow start, or for a retry."""
+        known = [r for r in standing.known if r.id not in exclude]
         sound: list[Replica] = []
         first: list[Replica] = []
         ramping = False
-        for r in self._fitting(model):
-            if r.up is False or r.drain_causes or r.id in exclude or (regions and r.region not in regions):
-                continue
-            known.append(r)
+        for r in known:
             if (r.breaker.failures or r.breaker.until > now) and _failing(r, now):
                 continue
             sound.append(r)
@@ -118,6 +177,10 @@ class Fleet:
     def context_limit(self, model: ModelId) -> int:
         """The longest context in tokens that every engine of a model accepts; 0 if none reports it."""
         return self._card_facts.get(model, _NO_CARDS)[1]
+
+    def card_facts(self, model: ModelId) -> tuple[str, int]:
+        """``adapter`` and ``context_limit`` of a model; the same object until a replica's card is read again."""
+        return self._card_facts.get(model, _NO_CARDS)
 
     def ready(self, model: ModelId) -> bool:
         """Whether a model has a replica whose checks pass and that does not drain."""

@@ -10,10 +10,14 @@ whole), and scrapes are not synchronous (``HealthMonitor``).
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.core.engine_facts import RankFacts
+from gateway.core.ids import Target
+from gateway.core.ports import RateLearner
+from gateway.core.replica_state import Load
 from gateway.routing import PrefillsInFlight
 
 
@@ -160,7 +164,23 @@ class RankLoad:
         sequences: Engine requests sent there and not yet over.
         prefilling: Those of them whose prompt is not yet computed.
         peers: The loads of peers.
+        foreign_requests: Requests of other clients, as of the last scrape.
     """
+
+    __slots__ = (
+        "_beyond",
+        "_beyond_waiting",
+        "_foreign_waiting",
+        "_max_prefilling",
+        "_max_sequences",
+        "_valid_until",
+        "foreign_requests",
+        "peers",
+        "prefilling",
+        "prefills",
+        "requests",
+        "sequences",
+    )
 
     def __init__(self) -> None:
         self.requests = 0
@@ -172,15 +192,15 @@ class RankLoad:
         self._max_prefilling = 0
         self._beyond = 0
         self._beyond_waiting = 0
-        self._foreign = 0
+        self.foreign_requests = 0
         self._foreign_waiting = 0
         self._valid_until = -math.inf
 
     def foreign(self, now: float, traffic: ModelTraffic) -> tuple[int, int]:
         """Requests of other clients, and this gateway's share of the prefill tokens expected of those that wait."""
-        if not self._foreign or now >= self._valid_until:
+        if not self.foreign_requests or now >= self._valid_until:
             return 0, 0
-        return self._foreign, round(self._foreign_waiting * traffic.uncached_tokens * traffic.share)
+        return self.foreign_requests, round(self._foreign_waiting * traffic.uncached_tokens * traffic.share)
 
     def begin_scrape(self) -> None:
         """The engine's metrics are about to be read."""
@@ -207,7 +227,7 @@ class RankLoad:
         self._valid_until = valid_until
         self.peers.end_scrape()
         self._update_foreign()
-        traffic.seen(self._max_sequences, self.peers.max_sequences + self._foreign)
+        traffic.seen(self._max_sequences, self.peers.max_sequences + self.foreign_requests)
 
     def take_peer(self, peer: str, load: PeerLoad) -> bool:
         """Set the load of a peer. Returns whether the load decreased."""
@@ -222,18 +242,30 @@ class RankLoad:
         self.peers.forget(peer)
         self._update_foreign()
 
-    def add(self, sequences: int) -> None:
-        """A request is sent there."""
+    def send(self, prefill_tokens: int, sequences: int, now: float, speed: RateLearner) -> "Ticket":
+        """A request is sent there.
+
+        Args:
+            prefill_tokens: Its uncached prompt tokens.
+            sequences: Engine requests: one for each choice of each prompt.
+            now: Monotonic seconds.
+            speed: The learned rates of its replica.
+        """
+        prefills = self.prefills
+        ahead = self.peers.prefill_tokens
+        if prefills.tokens:
+            ahead += prefills.left(now, speed.rates.prefill_seconds_per_token)
         self.requests += 1
         self.sequences += sequences
         self.prefilling += sequences
         self._max_sequences = max(self._max_sequences, self.sequences)
         self._max_prefilling = max(self._max_prefilling, self.prefilling)
+        return Ticket(self, prefills.add(prefill_tokens, now), sequences, ahead)
 
     def _update_foreign(self) -> None:
         """Requests in the engine's count at the last scrape that are neither own nor of peers."""
-        self._foreign = max(self._beyond - self.peers.max_sequences, 0)
-        self._foreign_waiting = min(max(self._beyond_waiting - self.peers.max_prefilling, 0), self._foreign)
+        self.foreign_requests = max(self._beyond - self.peers.max_sequences, 0)
+        self._foreign_waiting = min(max(self._beyond_waiting - self.peers.max_prefilling, 0), self.foreign_requests)
 
 
 class Ticket:
@@ -241,25 +273,23 @@ class Ticket:
 
     Args:
         load: The rank's.
-        prefill_tokens: Uncached prompt tokens of the request.
+        number: Its number among the prefills there.
         sequences: Engine requests: one for each choice of each prompt.
-        now: When it is sent, in monotonic seconds.
-        left: Uncached tokens of this gateway that are left to compute there. What is computed already counts no more
-            when the rates are learned from this request's first token.
+        prefill_ahead: Uncached tokens left to compute there when it was sent, with those that peers have in flight.
+            What was computed already counts no more when the rates are learned from this request's first token.
 
     Attributes:
-        prefill_ahead: The same, with the tokens that peers have in flight there.
+        prefill_ahead: The same.
     """
 
     __slots__ = ("_load", "_number", "_open", "_prefilling", "_sequences", "prefill_ahead")
 
-    def __init__(self, load: RankLoad, prefill_tokens: int, sequences: int, now: float, left: int) -> None:
+    def __init__(self, load: RankLoad, number: int, sequences: int, prefill_ahead: int) -> None:
         self._load = load
         self._open = self._prefilling = True
         self._sequences = sequences
-        self.prefill_ahead = left + load.peers.prefill_tokens
-        self._number = load.prefills.add(prefill_tokens, now)
-        load.add(sequences)
+        self._number = number
+        self.prefill_ahead = prefill_ahead
 
     def prefill_done(self, now: float) -> None:
         """The prompt is computed, at ``now`` in monotonic seconds."""
@@ -276,3 +306,35 @@ class Ticket:
             self._open = False
             self._load.requests -= 1
             self._load.sequences -= self._sequences
+
+
+class LoadSource(NamedTuple):
+    """What the load of a target is made of.
+
+    Attributes:
+        target: The target.
+        load: The load of its rank.
+        speed: The learned rates of its replica.
+        traffic: The traffic of its model.
+    """
+
+    target: Target
+    load: RankLoad
+    speed: RateLearner
+    traffic: ModelTraffic
+
+
+def loads_at(sources: Iterable[LoadSource], now: float) -> list[Load]:
+    """The loads of some targets for placement, at ``now`` (monotonic seconds)."""
+    loads = []
+    for target, own, speed, traffic in sources:
+        rates, peers, prefills = speed.rates, own.peers, own.prefills
+        requests, prefill_tokens = own.sequences + peers.sequences, peers.prefill_tokens
+        if prefills.tokens:
+            prefill_tokens += prefills.left(now, rates.prefill_seconds_per_token)
+        if own.foreign_requests:
+            foreign, foreign_tokens = own.foreign(now, traffic)
+            requests += foreign
+            prefill_tokens += foreign_tokens
+        loads.append(Load(target, prefill_tokens, requests, rates))
+    return loads

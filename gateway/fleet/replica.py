@@ -1,9 +1,8 @@
 """One replica: its state, its load and its in-flight requests."""
 
-import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -14,48 +13,56 @@ from gateway.core.ports import RateLearner
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
-from gateway.fleet.rank_load import ModelTraffic, RankLoad, Ticket
+from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
 from gateway.http_client import Origin
-from gateway.lazy_timer import LazyTimer
-from gateway.routing import PrefillsInFlight
 
 
-class InflightRequest(LazyTimer):
-    """An attempt in flight: it is ended when nothing was received for too long, or early.
+class InflightRequest(Protocol):
+    """An attempt in flight, as the checks of its replica see it."""
 
-    Args:
-        loop: The event loop.
-        now: Monotonic seconds of the loop.
-        over: Called once when it is to be ended.
+    @property
+    def sent_at(self) -> float:
+        """When it was sent, in monotonic seconds."""
+        ...
 
-    Attributes:
-        sent_at: When it was sent.
-        last_byte_at: When the last piece of its answer was received; ``sent_at`` before the first one.
-        called_back: Whether it was ended because its replica is down.
-    """
-
-    __slots__ = ("called_back", "last_byte_at", "sent_at")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, now: float, over: Callable[[], None]) -> None:
-        super().__init__(loop, over)
-        self.sent_at = now
-        self.last_byte_at = now
-        self.called_back = False
+    @property
+    def last_byte_at(self) -> float:
+        """When the last piece of its answer was received; ``sent_at`` before the first one."""
+        ...
 
     def call_back(self) -> None:
-        """End it now."""
-        if self.waits:
-            self.called_back = True
-            self.ring()
+        """End it now, because its replica is down."""
+        ...
 
 
 _log = structlog.get_logger("gateway.proxy")
+
+_T = TypeVar("_T")
+
+
+class _Deciding(Generic[_T]):
+    """An attribute of a replica that decides whether it gets requests: a change of it calls ``on_change``."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, replica: "Replica", owner: type) -> _T:
+        value: _T = replica.__dict__[self._name]
+        return value
+
+    def __set__(self, replica: "Replica", value: _T) -> None:
+        before = replica.__dict__.get(self._name)
+        replica.__dict__[self._name] = value
+        if before != value:
+            replica.on_change()
 
 
 class Replica:
     """One engine replica.
 
     Attributes:
+        on_change: Called when something changes that placement may keep: whether it gets requests, its targets, or its
+            block size. Loads, rates and the breaker change without it.
         id: Its name.
         url: Base URL, as configured.
         origin: The URL, parsed.
@@ -80,7 +87,14 @@ class Replica:
         usage_details: Whether its answers report cached prompt tokens; None while unknown.
         targets: Its ranks as targets. A single rank is always rank 0, even if the engine numbers it differently: the
             other ranks are other replicas then.
+        loads: The load of each rank, by rank; also of ranks that it has no more.
     """
+
+    up = _Deciding[bool | None]()
+    ramp_until = _Deciding[float]()
+    region = _Deciding[str]()
+    warming = _Deciding[bool]()
+    wrong_model = _Deciding[bool]()
 
     def __init__(
         self,
@@ -93,6 +107,7 @@ class Replica:
         region: str = "",
         breaker: BreakerLimits = DEFAULT_LIMITS,
     ) -> None:
+        self.on_change: Callable[[], None] = _nothing
         self.id = replica_id
         self.url = url
         self.origin = Origin.parse(url)
@@ -101,7 +116,7 @@ class Replica:
         self.region = region
         self.speed = speed
         self.traffic = ModelTraffic()
-        self.up: bool | None = None
+        self.up = None
         self.down_since: float | None = None
         self.ramp_until = 0.0
         self.breaker = Breaker(breaker)
@@ -117,7 +132,7 @@ class Replica:
         self.usage_details: bool | None = None
         self._targets = {0: Target(replica_id)}
         self.targets: Sequence[Target] = tuple(self._targets.values())
-        self._loads = {0: RankLoad()}
+        self.loads: dict[int, RankLoad] = {0: RankLoad()}
 
     def state(self, now: float) -> ReplicaState:
         """Its state at ``now`` (monotonic seconds)."""
@@ -150,6 +165,7 @@ class Replica:
         (self.drain_causes.add if on else self.drain_causes.discard)(cause)
         if self.draining is before:
             return False
+        self.on_change()
         _log.info("replica_draining" if self.draining else "replica_drain_ended", replica=self.id, cause=str(cause))
         return True
 
@@ -161,12 +177,12 @@ class Replica:
     @property
     def requests(self) -> int:
         """Requests in flight."""
-        return sum(load.requests for load in self._loads.values())
+        return sum(load.requests for load in self.loads.values())
 
     @property
     def prefill_tokens(self) -> int:
         """Uncached prompt tokens in flight that are not yet computed."""
-        return sum(load.prefills.tokens for load in self._loads.values())
+        return sum(load.prefills.tokens for load in self.loads.values())
 
     def asked_target(self, asked_rank: int) -> Target | None:
         """The target of a client's own ``x-data-parallel-rank`` header; None if there is no such rank."""
@@ -186,17 +202,7 @@ class Replica:
 
     def load(self, rank: int, now: float) -> Load:
         """Load of one rank for placement, at ``now`` (monotonic seconds)."""
-        own = self._loads[rank]
-        requests, prefill_tokens = own.foreign(now, self.traffic)
-        rates, prefills = self.speed.rates, own.prefills
-        if prefills.tokens:
-            prefill_tokens += prefills.left(now, rates.prefill_seconds_per_token)
-        return Load(
-            self._targets[rank],
-            own.peers.prefill_tokens + prefill_tokens,
-            own.sequences + own.peers.sequences + requests,
-            rates,
-        )
+        return loads_at((self.load_source(rank),), now)[0]
 
     def fair_load(self, rank: int, now: float) -> Load:
         """As ``load``, but foreign work counts at most as much as this gateway's own, and prompts count in full.
@@ -204,7 +210,7 @@ class Replica:
         Used for backing off: gateways that do not share state still share a replica fairly, and a replica that is late
         with a first token gets no further requests meanwhile.
         """
-        own = self._loads[rank]
+        own = self.loads[rank]
         requests, prefill_tokens = own.foreign(now, self.traffic)
         tokens, sequences = own.prefills.tokens, own.sequences
         return Load(
@@ -214,13 +220,9 @@ class Replica:
             self.speed.rates,
         )
 
-    def prefills(self, rank: int) -> PrefillsInFlight:
-        """This gateway's prompts at one rank that are not yet computed."""
-        return self._loads[rank].prefills
-
-    def loads(self) -> Iterable[tuple[int, RankLoad]]:
-        """Its ranks and their loads."""
-        return self._loads.items()
+    def load_source(self, rank: int) -> LoadSource:
+        """What the load of one rank is made of."""
+        return LoadSource(self._targets[rank], self.loads[rank], self.speed, self.traffic)
 
     def dispatch(self, rank: int, prefill_tokens: int, now: float, sequences: int = 1) -> Ticket:
         """Count a request with ``prefill_tokens`` uncached tokens as in flight, as ``sequences`` engine requests.
@@ -228,26 +230,27 @@ class Replica:
         ``now`` is monotonic seconds.
         """
         self.traffic.sent(prefill_tokens)
-        own = self._loads[rank]
-        left = own.prefills.left(now, self.speed.rates.prefill_seconds_per_token) if own.prefills.tokens else 0
-        return Ticket(own, prefill_tokens, sequences, now, left)
+        return self.loads[rank].send(prefill_tokens, sequences, now, self.speed)
 
     def begin_scrape(self) -> None:
         """Its metrics are about to be read."""
-        for load in self._loads.values():
+        for load in self.loads.values():
             load.begin_scrape()
 
     def end_scrape(self, facts: EngineFacts, valid_until: float) -> None:
         """Its metrics were read; foreign load is valid until ``valid_until`` (monotonic seconds)."""
-        self.facts = facts
+        before, self.facts = self.facts, facts
         several = len(facts.ranks) > 1
         ranks = [each.rank for each in facts.ranks] if several else [0]
         if list(self._targets) != ranks:
             self._targets = {rank: Target(self.id, rank) for rank in ranks}
             self.targets = tuple(self._targets.values())
+            self.on_change()
+        elif before.block_size != facts.block_size:
+            self.on_change()
         by_rank = {each.rank if several else 0: each for each in facts.ranks}
         for rank in ranks:
-            self._loads.setdefault(rank, RankLoad()).end_scrape(by_rank.get(rank), self.traffic, valid_until)
+            self.loads.setdefault(rank, RankLoad()).end_scrape(by_rank.get(rank), self.traffic, valid_until)
 
     def answered(self, usage: Usage | None, held_tokens: int) -> None:
         """Record an answer; warns once if its answers do not report cached tokens.
@@ -273,3 +276,7 @@ class Replica:
         """Offset of the rank numbers in the header: vLLM counts the ranks behind one port from 0 there, also
         where its metrics count them through several machines (``v1/engine/input_processor.py``, hybrid balancing)."""
         return min(self._targets) if self.facts.kind is EngineKind.VLLM else 0
+
+
+def _nothing() -> None:
+    pass

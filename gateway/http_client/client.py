@@ -10,6 +10,8 @@ from functools import cache, partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from gateway.http_client.connection import (
     Broken,
     Connection,
@@ -69,59 +71,51 @@ _IDLE_SECONDS = 4.0
 SGLang keep); a request sent at that moment would fail, and it would be unknown whether it was computed."""
 
 
-class HttpExchange:
+class HttpExchange(msgspec.Struct, eq=False):
     """One request and its response.
 
-    Args:
-        head: The request's head.
-        body: Its body.
-        receiver: Gets the response.
+    Attributes:
+        receiver: Gets the response; None once the exchange is closed.
+        connection: Where the request was sent; None as long as that is being made.
+        connecting: The task that makes a connection.
+        unsent: Head and body of a request that waits for its connection.
     """
 
-    __slots__ = ("_body", "_connecting", "_connection", "_head", "_receiver")
+    receiver: ResponseReceiver | None
+    connection: Connection | None = None
+    connecting: asyncio.Task[Connection] | None = None
+    unsent: tuple[bytes, bytes] = (b"", b"")
 
-    def __init__(self, head: bytes, body: bytes, receiver: ResponseReceiver) -> None:
-        self._head = head
-        self._body = body
-        self._receiver: ResponseReceiver | None = receiver
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-
-    def send(self, connection: Connection) -> None:
-        """Send the request on an idle connection."""
-        assert self._receiver is not None
-        self._connection = connection
-        connection.send(self._head, self._body, self._receiver)
-        self._body = b""  # the connection holds the unsent part
-
-    def connect(self, connecting: "asyncio.Task[Connection]") -> None:
+    def connect(self, connecting: "asyncio.Task[Connection]", head: bytes, body: bytes) -> None:
         """Send the request on a connection that is being made."""
-        self._connecting = connecting
+        self.unsent = head, body
+        self.connecting = connecting
         connecting.add_done_callback(self._connected)
 
     def pause(self) -> None:
         """Receive nothing for now."""
-        if self._connection is not None:
-            self._connection.pause()
+        if self.connection is not None:
+            self.connection.pause()
 
     def resume(self) -> None:
         """Go on receiving."""
-        if self._connection is not None:
-            self._connection.resume()
+        if self.connection is not None:
+            self.connection.resume()
 
     def close(self) -> None:
         """End the exchange; without effect once it has ended. An incomplete one closes its connection at once, so that
         the replica stops computing."""
-        receiver, self._receiver = self._receiver, None
-        self._body = b""
-        if self._connecting is not None:
-            self._connecting.cancel()
-        elif self._connection is not None and self._connection.receiver is receiver is not None:
-            self._connection.abort()
+        receiver, self.receiver = self.receiver, None
+        if self.connecting is not None:
+            self.unsent = b"", b""
+            self.connecting.cancel()
+        elif self.connection is not None and self.connection.receiver is receiver is not None:
+            self.connection.abort()
 
     def _connected(self, connecting: "asyncio.Task[Connection]") -> None:
-        self._connecting = None
-        receiver = self._receiver
+        self.connecting = None
+        (head, body), self.unsent = self.unsent, (b"", b"")  # the connection holds what it has not sent
+        receiver = self.receiver
         if connecting.cancelled():
             return
         error = connecting.exception()
@@ -133,7 +127,8 @@ class HttpExchange:
         elif connecting.result().closed:
             receiver.failed(Broken("the connection was closed"))
         else:
-            self.send(connecting.result())
+            self.connection = connecting.result()
+            self.connection.send(head, body, receiver)
 
 
 class HttpResponse(NamedTuple):
@@ -212,16 +207,19 @@ class HttpClient:
             receiver: Gets the response, or ``NotConnected`` or ``Broken``; never before this returns.
         """
         lines = [f"{method} {origin.path}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode("latin-1")]
-        lines += [b"%b: %b\r\n" % header for header in headers]
+        for header in headers:
+            lines.append(b"%b: %b\r\n" % header)  # noqa: PERF401 - a comprehension is a call of its own
         if body or method != "GET":
             lines.append(b"content-length: %d\r\n" % len(body))
         lines.append(b"\r\n")
-        exchange = HttpExchange(b"".join(lines), body, receiver)
+        head = b"".join(lines)
         connection = self._idle_connection(origin)
+        exchange = HttpExchange(receiver, connection)
         if connection is not None:
-            exchange.send(connection)
+            connection.send(head, body, receiver)
         else:
-            exchange.connect(asyncio.get_running_loop().create_task(self._connect(origin), name="connect"))
+            connecting = asyncio.get_running_loop().create_task(self._connect(origin), name="connect")
+            exchange.connect(connecting, head, body)
         return exchange
 
     async def fetch(
@@ -323,15 +321,20 @@ class HttpClient:
             connection.abort()
             return
         now = time.monotonic()
-        # Checks all origins: an exchange may have ended at one that was removed.
-        self._close_unused([origin] if origin in self._idle else list(self._idle), now)
-        self._idle.setdefault(origin, deque()).append((now, connection))
+        idle = self._idle.get(origin)
+        if idle is None:
+            # Checks all origins: an exchange may have ended at one that was removed.
+            for other in list(self._idle):
+                if not _without_unused(self._idle[other], now):
+                    del self._idle[other]
+            idle = self._idle[origin] = deque()
+        elif idle:
+            _without_unused(idle, now)
+        idle.append((now, connection))
 
-    def _close_unused(self, origins: Sequence[Origin], now: float) -> None:
-        """Close connections that are idle for too long; the next request takes the one used last."""
-        for origin in origins:
-            connections = self._idle[origin]
-            while connections and (connections[0][1].closed or now - connections[0][0] > _IDLE_SECONDS):
-                connections.popleft()[1].abort()
-            if not connections:
-                del self._idle[origin]
+
+def _without_unused(idle: "deque[tuple[float, Connection]]", now: float) -> "deque[tuple[float, Connection]]":
+    """Close connections that are idle for too long; the next request takes the one used last. Returns the others."""
+    while idle and (idle[0][1].closed or now - idle[0][0] > _IDLE_SECONDS):
+        idle.popleft()[1].abort()
+    return idle

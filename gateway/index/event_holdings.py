@@ -46,6 +46,7 @@ class EventHoldings:
         model_of: The model each replica serves.
         worth: Weight of a cached token on each medium, 1 for the GPU.
         on_lost: Called with the target and chain hash of every block that was removed.
+        on_block_size: Called when the block size of a target changes.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class EventHoldings:
         model_of: Callable[[ReplicaId], ModelId],
         worth: Mapping[Medium, float],
         on_lost: Callable[[Target, int], None],
+        on_block_size: Callable[[], None] = lambda: None,
     ) -> None:
         self._hasher = hasher
         self._model_of = model_of
         self._worth = worth
         self._on_lost = on_lost
+        self._on_block_size = on_block_size
         self._groups: list[Holders] = []
         self._parts: dict[Target, HeldBlocks] = {}
         self._unmatched: dict[Target, UnmatchedCounts] = {}
@@ -84,7 +87,11 @@ class EventHoldings:
         while self.advance(target):
             pass
         if isinstance(event, BlockStored):
-            (self._parts.get(target) or self._start(target)).store(event)
+            held = self._parts.get(target) or self._start(target)
+            before = held.block_size
+            held.store(event)
+            if held.block_size != before:
+                self._on_block_size()
         elif isinstance(event, BlockRemoved):
             part = self._parts.get(target)
             if part is not None:
@@ -105,6 +112,7 @@ class EventHoldings:
         part = self._parts.pop(target, None)
         if part is not None:
             self._purging.append(_PurgedBlocks(part.blocks, part.holders, part.bit))
+            self._on_block_size()
 
     def unmatched(self, target: Target) -> Unmatched:
         """See ``EventIndex``."""

@@ -107,6 +107,7 @@ class ReplicaIndex:
         default_blocks: Capacity of a target until its metrics report it.
         speculative_ttl_seconds: How long dispatched blocks of a target without events count before they are
             known to be computed.
+        on_block_size: Called when the result of ``block_size`` changes for a target.
     """
 
     def __init__(
@@ -116,9 +117,11 @@ class ReplicaIndex:
         worth: Mapping[Medium, float],
         default_blocks: int,
         speculative_ttl_seconds: float,
+        *,
+        on_block_size: Callable[[], None] = lambda: None,
     ) -> None:
         self._fresh = InflightBlocks()
-        self._events = EventHoldings(hasher, model_of, worth, self._fresh.lost)
+        self._events = EventHoldings(hasher, model_of, worth, self._fresh.lost, on_block_size)
         self._predicted = PredictedIndex(default_blocks, speculative_ttl_seconds)
         self._feeds: dict[Target, FeedState] = {}
         self._capacity: dict[Target, int | None] = {}

@@ -164,12 +164,13 @@ class KvFeeds:
         decision = settlement.decision
         if decision is None or settlement.status != 200:
             return
-        cached = settlement.predicted_tokens if settlement.cached_tokens is None else settlement.cached_tokens
         followed = self._followed.get(decision.target.replica)
-        feed = followed.feeds.get(decision.target) if followed else None
-        facts = followed.facts if followed else None
+        if followed is None or not followed.feeds:
+            return
+        feed, facts = followed.feeds.get(decision.target), followed.facts
         if feed is None or facts is None or facts.prefix_caching is False:
             return
+        cached = settlement.predicted_tokens if settlement.cached_tokens is None else settlement.cached_tokens
         block_size = facts.block_size
         if block_size and settlement.prompt_tokens - cached > 2 * block_size:
             now = time.monotonic()

@@ -6,13 +6,12 @@ ends. Start with ``forward.Forwarder``; ``response`` and ``sse`` check the answe
 """
 
 from gateway.proxy.forward import Forwarder
-from gateway.proxy.forward_options import AnswerLimits, ForwardOptions
+from gateway.proxy.forwarded_attempt import AnswerLimits
 from gateway.proxy.headers import asked_rank
 from gateway.proxy.retry_budget import RetryBudget
 
 __all__ = [
     "AnswerLimits",
-    "ForwardOptions",
     "Forwarder",
     "RetryBudget",
     "asked_rank",

@@ -1,6 +1,6 @@
 """Headers of requests to replicas and of answers to clients."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Names in lower case, values unchanged."""
@@ -27,9 +27,19 @@ _REQUEST_DROPPED = _HOP_BY_HOP | {b"accept-encoding", b"content-length", b"expec
 # This server writes its own date and length.
 _RESPONSE_DROPPED = _HOP_BY_HOP | {b"content-length", b"date"}
 
-
 # W3C Trace Context.
 _TRACE = frozenset({b"traceparent", b"tracestate"})
+
+_NOT_FORWARDED = {
+    (authorization, trace): _REQUEST_DROPPED
+    | (frozenset({b"authorization"}) if authorization else frozenset())
+    | (_TRACE if trace else frozenset())
+    for authorization in (False, True)
+    for trace in (False, True)
+}
+"""Names of a client's headers that do not go to the replica, by whether its credential and its trace are dropped."""
+
+_NONE: Container[bytes] = ()
 
 _RANK = b"x-data-parallel-rank"
 """vLLM and SGLang compute a request at the data-parallel rank that this header names."""
@@ -65,12 +75,8 @@ def upstream_headers(
         trace: Replaces the client's trace context; None passes that through.
         forward_authorization: Whether the client's credential is passed to a replica without one of its own.
     """
-    dropped = _REQUEST_DROPPED | _named_by_connection(headers)
-    if authorization is not None or not forward_authorization:
-        dropped |= {b"authorization"}
-    if trace is not None:
-        dropped |= _TRACE
-    kept = [header for header in headers if header[0] not in dropped]
+    dropped = _NOT_FORWARDED[authorization is not None or not forward_authorization, trace is not None]
+    kept = _end_to_end(headers, dropped, _NONE)
     kept += [(b"accept-encoding", b"identity"), (b"x-request-id", request_id)]
     if authorization is not None:
         kept.append((b"authorization", authorization))
@@ -86,14 +92,23 @@ def client_headers(headers: Headers, own: Sequence[tuple[bytes, bytes]]) -> list
 
     A replica's header with the name of one of the gateway's is dropped.
     """
-    dropped = _RESPONSE_DROPPED.union([name for name, _ in own], _named_by_connection(headers))
-    return [header for header in headers if header[0] not in dropped] + list(own)
+    kept = _end_to_end(headers, _RESPONSE_DROPPED, dict(own))
+    kept += own
+    return kept
 
 
-def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    """Headers the sender declares to be for this connection only."""
-    named: frozenset[bytes] = frozenset()
-    for name, value in headers:
-        if name == b"connection":
-            named = named.union([token.strip().lower() for token in value.split(b",")])
-    return named
+def _end_to_end(headers: Headers, dropped: Container[bytes], replaced: Container[bytes]) -> list[tuple[bytes, bytes]]:
+    """The headers that are passed on: without those named, and those that the sender declares to be for this connection
+    only."""
+    kept = []
+    connection: list[bytes] = []
+    for header in headers:
+        name = header[0]
+        if name not in dropped and name not in replaced:
+            kept.append(header)
+        elif name == b"connection":
+            connection.append(header[1])
+    if connection:
+        named = {token.strip().lower() for value in connection for token in value.split(b",")}
+        kept = [header for header in kept if header[0] not in named]
+    return kept

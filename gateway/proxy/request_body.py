@@ -33,6 +33,8 @@ class EngineBody:
 
     async def of(self, request: ChatRequest, salt: str | None) -> bytes:
         """The body for a request, or for the continuation of its stream; arguments as of ``engine_body``."""
+        if salt is None and not request.stream:
+            return request.body  # as it came
         if self._request is not request:
             body = await self._turns.run(engine_body(request, salt), request.caller.tenant.id)
             self._request, self._body = request, body

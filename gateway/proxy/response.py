@@ -13,10 +13,9 @@ from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.engines import parse_usage
-from gateway.fleet.replica import InflightRequest
 from gateway.http_client import Broken, HttpExchange, NotConnected, TransportError
 from gateway.proxy.endings import broken_off, ending_of_cancellation
-from gateway.proxy.forward_options import AnswerLimits, AttemptEvents, ForwardOptions
+from gateway.proxy.forwarded_attempt import AnswerLimits, ForwardedAttempt
 from gateway.proxy.headers import client_headers
 from gateway.proxy.sse import EventFilter, is_plain, json_of
 from gateway.proxy.usage_scan import UsageScan
@@ -29,6 +28,7 @@ _TAIL = 64
 """Bytes at the end of a stream that are searched for it; a proxy's comment may follow it."""
 
 _RETRY_AFTER = b"retry-after"
+_UNENCODED = (b"identity", b"")
 
 _MAX_HELD_BYTES = 16 * 2**20
 """A response that is not a stream is held up to this size until it is complete, so that it can be retried if it breaks
@@ -44,11 +44,9 @@ _FILTERED_AT_ONCE = 4 * 1024
 _MAX_LINES = 512
 """Lines of a longer piece that are filtered at once. A piece this long of ordinary events has far fewer."""
 
-_MAX_PARSED_BYTES = 2**20
-"""A larger body is checked without building its values, which takes a third of the time and no memory."""
-
 _MAX_REPARSED_BYTES = 2**20
-"""A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN."""
+"""A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN. Of a larger
+one the encoding is not checked either."""
 
 _RETRIED = (
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -66,7 +64,7 @@ _body_decoder = msgspec.json.Decoder(_Body)
 
 
 class ResponseRelay:
-    """Passes one response on: the ``ResponseReceiver`` of an attempt.
+    """Passes one response on: the ``ResponseReceiver`` of an attempt, and its ``InflightRequest``.
 
     ``Forwarder.forward`` waits for ``ended``; ``finish`` then writes the end of the response to the client. While the
     client reads more slowly than the replica sends, the exchange is paused, and what was received is held.
@@ -74,64 +72,52 @@ class ResponseRelay:
     Args:
         request: The request.
         sink: Receives the answer.
-        options: Those of the attempt.
-        events: Gets what happens during the attempt.
+        attempt: The attempt; gets what happens during it.
         limits: The limits.
 
     Attributes:
-        request: The same.
-        options: The same.
-        sink: The same.
+        sent_at: See ``InflightRequest``.
+        last_byte_at: See ``InflightRequest``.
+        until: When the replica, or a client that does not read, is silent for too long, in the loop's time.
+        status: Status of the answer; None before its head was received.
+        started: Whether the client has got anything.
         problem: Description of the replica's failure, for the log.
         ended: How the exchange with the replica ended; raises what is no failure of the replica.
-        flight: The attempt in flight.
+        ending: How the answer ended; valid after ``received``.
         exchange: The exchange; None before it is sent.
     """
 
-    def __init__(
-        self, request: ChatRequest, sink: Sink, options: ForwardOptions, events: AttemptEvents, limits: AnswerLimits
-    ) -> None:
+    _filter: EventFilter
+    """Of a stream; made with its head."""
+
+    def __init__(self, request: ChatRequest, sink: Sink, attempt: ForwardedAttempt, limits: AnswerLimits) -> None:
         self._loop = loop = asyncio.get_running_loop()
-        self.request = request
-        self.sink = sink
-        self.options = options
-        self._events = events
+        self._request = request
+        self._sink = sink
+        self._attempt = attempt
         self._limits = limits
-        self._filter = EventFilter(keep_usage=request.usage_wanted)
         self._bytes_left = limits.max_answer_bytes
-        self._began_at = now = loop.time()
+        self._pause_seconds = limits.chunk_timeout_seconds
+        self._deadline = deadline = attempt.deadline
+        self.sent_at = self.last_byte_at = now = loop.time()
+        self.until = min(now + limits.first_byte_timeout_seconds, deadline)
         self._first_byte_at: float | None = None
-        self._status: int | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._streamed = False
-        self._started = False
-        self._body = bytearray()
+        self._body: bytes | bytearray = bytearray()
         self._scan: UsageScan | None = None
         self._length: bytes | None = None
-        self._answer = bytearray()
+        self._answer: bytes | bytearray = bytearray()
         self._usage: Usage | None = None
         self._tail = b"\n"
         self._rest = b""
         self._parts: deque[bytes] = deque()  # received and not passed on yet
-        self._ending = Ending.COMPLETE
+        self.status: int | None = None
+        self.started = False
         self.problem = ""
+        self.ending = Ending.COMPLETE
         self.ended: asyncio.Future[Ending] = loop.create_future()
-        self._pause_seconds = limits.chunk_timeout_seconds
-        self._deadline = options.deadline
-        self.flight = InflightRequest(loop, now, self._time_over)
-        self._first_byte_until = min(now + limits.first_byte_timeout_seconds, options.deadline)
-        self._in_prefill = options.prefill_seconds is not None
-        if options.prefill_seconds is None:
-            self._wait_for_first_byte(now)
-        else:
-            self.flight.wait_until(min(now + options.prefill_seconds, self._first_byte_until))
         self.exchange: HttpExchange | None = None
-
-    def close(self) -> None:
-        """The attempt is over: end its exchange, if it has not ended."""
-        self.flight.cancel()
-        if self.exchange is not None:
-            self.exchange.close()
 
     # ResponseReceiver
 
@@ -141,7 +127,7 @@ class ResponseRelay:
         Raises:
             Broken: the body has an encoding that was not requested.
         """
-        self._status = status
+        self.status = status
         content_type, encoding = b"", b"identity"
         for name, value in reversed(headers):  # of several with one name the first one counts
             if name == b"content-type":
@@ -150,9 +136,13 @@ class ResponseRelay:
                 encoding = value
             elif name == b"content-length":
                 self._length = value
-        self._streamed = status == 200 and content_type.startswith(b"text/event-stream")
-        self._headers = client_headers(headers, self.options.own_headers)
-        if status == 200 and encoding.lower() not in (b"identity", b""):
+        self._headers = client_headers(headers, self._attempt.own_headers)
+        if status != HTTPStatus.OK:
+            return
+        if content_type.startswith(b"text/event-stream"):
+            self._streamed = True
+            self._filter = EventFilter(keep_usage=self._request.usage_wanted)
+        if encoding.lower() not in _UNENCODED:
             # It was not requested, and a few bytes of it may decompress to any size.
             raise Broken(f"the answer is compressed (content-encoding: {encoding.decode('latin-1')[:40]})")
 
@@ -162,41 +152,38 @@ class ResponseRelay:
         Raises:
             Broken: it cannot be a part of an answer.
         """
-        now = self._loop.time()
-        flight = self.flight
-        flight.last_byte_at = now
-        flight.deadline = min(now + self._pause_seconds, self._deadline)
+        self.last_byte_at = now = self._loop.time()
+        self.until = min(now + self._pause_seconds, self._deadline)
         if self._first_byte_at is None:
-            self._in_prefill = False
-            self._extend(now)
             if not self._streamed:
                 self._body += data
                 if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
                     self._pass_on()
                 return
             self._first_byte_at = now
-            self._events.on_first_byte()
+            self._attempt.on_first_byte()
         size = len(data)
         if self._bytes_left > 0:
             self._bytes_left -= size
             self._answer += data
         if self._filter.at_event and is_plain(data):
             self._tail = data if size >= _TAIL else self._tail[-_TAIL:] + data
-            if not self._started:
+            if not self.started:
                 self._start()
-            self.sink.write(data, more=True, chunk=chunk)
+            self._sink.write(data, more=True, chunk=chunk)
         elif size <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
             self._filtered(data)
         else:
             self._parts.extend(_divided(data, _FILTERED_AT_ONCE))
             self._send_parts()
             return
-        if self.sink.congested:
+        if self._sink.congested:
             self._wait_for_client()
 
     def response_complete(self) -> None:
         """See ``ResponseReceiver``."""
-        self._end(Ending.COMPLETE)
+        if not self.ended.done():
+            self.ended.set_result(Ending.COMPLETE)
 
     def failed(self, error: Exception) -> None:
         """See ``ResponseReceiver``."""
@@ -210,29 +197,19 @@ class ResponseRelay:
         if not self.ended.done():
             self.ended.set_result(ending)
 
-    def _extend(self, now: float) -> None:
-        """From now on the replica, or a client that does not read, has the time of one pause."""
-        self.flight.wait_until(min(now + self._pause_seconds, self._deadline))
-
-    def _wait_for_first_byte(self, now: float) -> None:
-        # The nearer time first: the loop's timer is set once then.
-        self._extend(now)
-        self.flight.wait_until(self._first_byte_until)
-
-    def _time_over(self) -> None:
-        """The prefill should have ended, the replica was silent for too long, or its health checks fail."""
-        if self.flight.called_back:
-            self.problem = "its health checks fail"
-            self._end(Ending.BROKEN)
-        elif self._in_prefill:
-            self._in_prefill = False
-            self._events.prefill_done()
-            self._wait_for_first_byte(self._loop.time())
-        elif self._started and self.sink.congested:
+    def time_over(self, now: float) -> None:
+        """See ``Watched``: nothing was received, or read by the client, for too long."""
+        if self.started and self._sink.congested:
             # The replica sends, but the client does not read: treat a client that slow as disconnected.
             self._end(Ending.CLIENT_GONE)
         else:
-            self._end(Ending.EXPIRED if self._loop.time() >= self.options.deadline else Ending.TIMED_OUT)
+            self._end(Ending.EXPIRED if now >= self._deadline else Ending.TIMED_OUT)
+
+    def call_back(self) -> None:
+        """See ``InflightRequest``."""
+        if not self.ended.done():
+            self.problem = "its health checks fail"
+            self._end(Ending.BROKEN)
 
     # Passing on
 
@@ -252,7 +229,7 @@ class ResponseRelay:
                 that another replica may make good.
         """
         if self._scan is None:
-            if self.options.begun or self._status in _RETRIED:
+            if self._attempt.begun or self.status in _RETRIED:
                 raise Broken(f"the answer has more than {_MAX_HELD_BYTES >> 20} MiB")
             self._scan = UsageScan()
             if self._length is not None:
@@ -273,7 +250,7 @@ class ResponseRelay:
             self._write(part, more=True)
         else:
             self._filtered(part)
-        if self.sink.congested:
+        if self._sink.congested:
             self._wait_for_client()
         elif self._parts:
             self._pause()
@@ -281,7 +258,7 @@ class ResponseRelay:
 
     def _wait_for_client(self) -> None:
         self._pause()
-        self.sink.on_writable(self._go_on)
+        self._sink.on_writable(self._go_on)
 
     def _pause(self) -> None:
         if self.exchange is not None:
@@ -291,49 +268,60 @@ class ResponseRelay:
         """The client reads again, or it is the turn of the next part."""
         if self.ended.done():
             return
-        self._extend(self._loop.time())
+        self.until = min(self._loop.time() + self._pause_seconds, self._deadline)
         try:
             if self._parts:
                 self._send_parts()
         except Exception as error:  # noqa: BLE001 - as if the exchange had raised it
             self.failed(error)
             return
-        if not self._parts and not self.sink.congested and self.exchange is not None:
+        if not self._parts and not self._sink.congested and self.exchange is not None:
             self.exchange.resume()
 
     # The end
 
-    def received(self, ending: Ending) -> Outcome:
-        """The replica's answer is over. Returns the outcome; the client has not got the end of the answer yet.
+    def received(self, ending: Ending) -> None:
+        """The replica's answer is over: decide how it ended. The client has not got the end of the answer yet.
 
         Args:
             ending: How the exchange with the replica ended.
         """
-        self._rest = self._filter.finish()
+        if self._streamed:
+            self._rest = self._filter.finish()
+            self._usage = self._filter.usage
         if ending is Ending.COMPLETE:
             if not self._is_whole():
-                ending = Ending.BROKEN
-                self.problem = "the answer is not whole"
-        elif self._streamed and self._is_whole() and ending is not Ending.CLIENT_GONE:
+                ending, self.problem = Ending.BROKEN, "the answer is not whole"
+        elif self._streamed and ending is not Ending.CLIENT_GONE and self._is_whole():
             ending, self.problem = Ending.COMPLETE, ""  # only the end of the HTTP answer is missing
-        if self._streamed:
-            self._usage = self._filter.usage
-        self._ending = ending
-        return self._outcome(ending)
+        self.ending = ending
 
     async def finish(self) -> Outcome:
         """Write the end of the answer to the client, or an error event, and return the final outcome."""
-        ending = self._ending
-        if ending is not Ending.CLIENT_GONE and self.sink.congested:
-            ending = await self._client_reads(ending)
-        if ending is not Ending.CLIENT_GONE:
-            self._write_ending(ending)
-        return self._outcome(ending)
+        if self._sink.congested and self.ending is not Ending.CLIENT_GONE:
+            self.ending = await self._client_reads(self.ending)
+        if self.ending is not Ending.CLIENT_GONE:
+            self._write_ending(self.ending)
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """The outcome as far as the client has got the answer."""
+        return Outcome(
+            ending=self.ending,
+            status=self.status,
+            started=self.started,
+            ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self.sent_at,
+            seconds=self._loop.time() - self.sent_at,
+            usage=self._usage,
+            answer=(bytes(self._answer),) if self._answer and self._bytes_left >= 0 else (),
+            streamed=self._streamed,
+            problem=self.problem,
+        )
 
     async def _client_reads(self, ending: Ending) -> Ending:
         """Wait until the client has read what was written. Returns the ending, which may be another one then."""
         writable = asyncio.Event()
-        self.sink.on_writable(writable.set)
+        self._sink.on_writable(writable.set)
         try:
             await in_task()
             # The replica is done: a client that does not read the end must not keep the connection in use.
@@ -342,7 +330,7 @@ class ResponseRelay:
         except TimeoutError:
             return Ending.CLIENT_GONE
         except asyncio.CancelledError:
-            return ending_of_cancellation(self.sink)
+            return ending_of_cancellation(self._sink)
         return ending
 
     def _write_ending(self, ending: Ending) -> None:
@@ -352,66 +340,54 @@ class ResponseRelay:
                 self._write(b"", more=False)
         elif self._streamed and ending is Ending.COMPLETE:
             self._write(self._rest, more=False)
-        elif self._started:
+        elif self.started:
             # An incomplete event at the end of a broken stream would merge with the error event.
             self._write(broken_off(ending), more=False)
-        elif self.options.begun:
+        elif self._attempt.begun:
             # Status and headers are sent: an error event is the only way left to report the failure.
-            self.sink.write(broken_off(ending), more=False)
-        elif ending is Ending.COMPLETE and self._status is not None:
-            self._write_whole(self._status, bytes(self._body))
+            self._sink.write(broken_off(ending), more=False)
+        elif ending is Ending.COMPLETE and self.status is not None:
+            self._write_whole(self.status, bytes(self._body))
 
     def _write(self, data: bytes, *, more: bool) -> None:
         """Send events, or a part of a large body, to the client."""
-        if not self._started:
+        if not self.started:
             self._start()
-        self.sink.write(data, more=more)
+        self._sink.write(data, more=more)
 
     def _start(self) -> None:
-        assert self._status is not None
-        self._started = True
-        self._events.on_response_started()
-        self.sink.start(self._status, self._headers)
+        assert self.status is not None
+        self.started = True
+        self._attempt.on_response_started()
+        self._sink.start(self.status, self._headers)
 
     def _write_whole(self, status: int, body: bytes) -> None:
         """Send an answer that is not a stream."""
-        self._started = True
+        self.started = True
         self._headers.append((b"content-length", b"%d" % len(body)))
         if status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
-            self._headers.append((_RETRY_AFTER, b"%d" % self.options.retry_after_seconds))
-        self.sink.start(status, self._headers)
-        self.sink.write(body, more=False)
+            self._headers.append((_RETRY_AFTER, b"%d" % self._attempt.retry_after_seconds()))
+        self._sink.start(status, self._headers)
+        self._sink.write(body, more=False)
         if status == HTTPStatus.OK:
-            self._answer = bytearray(body if len(body) <= self._bytes_left else b"")
+            self._answer = body if len(body) <= self._bytes_left else b""
 
     def _is_whole(self) -> bool:
         """Whether an answer that is complete in HTTP is complete in content: last event of a stream, or a JSON
         object."""
-        if self._status != HTTPStatus.OK:
-            return self._status is not None
+        if self.status != HTTPStatus.OK:
+            return self.status is not None
         if self._streamed:
             return _DONE.search(self._tail[-_TAIL:] + self._rest) is not None
         if self._scan is not None:
             self._usage = self._scan.finish()
             return True
         try:
-            self._usage = parse_usage(_usage_of(bytes(self._body)))
+            self._body = body = bytes(self._body)
+            self._usage = parse_usage(_usage_of(body))
         except ValueError:
             return False
         return True
-
-    def _outcome(self, ending: Ending) -> Outcome:
-        return Outcome(
-            ending=ending,
-            status=self._status,
-            started=self._started,
-            ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self._began_at,
-            seconds=self._loop.time() - self._began_at,
-            usage=self._usage,
-            answer=(bytes(self._answer),) if self._answer and self._bytes_left >= 0 else (),
-            streamed=self._streamed,
-            problem=self.problem,
-        )
 
 
 def _divided(data: bytes, size: int) -> Iterable[bytes]:
@@ -420,15 +396,17 @@ def _divided(data: bytes, size: int) -> Iterable[bytes]:
 
 def _usage_of(body: bytes) -> object:
     """The ``usage`` member of a JSON object. Raises ValueError if the body is none."""
-    if len(body) > _MAX_PARSED_BYTES:
-        try:
-            return _body_decoder.decode(body).usage
-        except (msgspec.DecodeError, RecursionError):
-            if len(body) > _MAX_REPARSED_BYTES:
-                # Perhaps valid for Python's parser, which would stop all other requests meanwhile.
-                if body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}"):
-                    return None
-                raise ValueError("not an object") from None
+    is_short = len(body) <= _MAX_REPARSED_BYTES
+    try:
+        if is_short:
+            body.decode()  # the decoder does not look into strings that it skips
+        return _body_decoder.decode(body).usage
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if not is_short:
+            # Perhaps valid for Python's parser, which would stop all other requests meanwhile.
+            if body.lstrip().startswith(b"{") and body.rstrip().endswith(b"}"):
+                return None
+            raise ValueError("not an object") from None
     answer = json_of(body)
     if not isinstance(answer, dict):
         raise ValueError("not an object")

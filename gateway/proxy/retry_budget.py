@@ -26,7 +26,9 @@ class RetryBudget:
 
     def request(self, now: float) -> None:
         """Count a request at ``now`` (monotonic seconds)."""
-        self._second(now)[1] += 1
+        seconds = self._seconds
+        # Nothing becomes too old within a second.
+        (seconds[-1] if seconds and seconds[-1][0] == int(now) else self._second(now))[1] += 1
         self._requests += 1
 
     def is_left(self, now: float) -> bool:

@@ -10,20 +10,12 @@ everyone behind it and the blocks it will evict.
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 from gateway.core.decision import Candidate, Decision, decision_kind
 from gateway.core.ports import Holding
 from gateway.core.replica_state import Load
-
-
-def candidate(load: Load, prompt_tokens: int, holding: Holding, miss_weight: float, slots: int) -> Candidate:
-    """The cost of one target, term by term."""
-    rates = load.rates
-    queue = queue_seconds(load, slots)
-    prefill = (prompt_tokens - holding.worth) * rates.prefill_seconds_per_token
-    cost = rates.base_seconds + queue + (1 + miss_weight) * prefill
-    return Candidate(load.target, holding.tokens, queue, prefill, cost)
 
 
 def queue_seconds(load: Load, slots: int) -> float:
@@ -37,19 +29,16 @@ def queue_seconds(load: Load, slots: int) -> float:
 Policy = Callable[[Sequence[Candidate], Sequence[Load], "Affinity"], Candidate]
 
 
-class Affinity:
+class Affinity(msgspec.Struct, frozen=True):
     """Keys for ties and the session policy: the same key selects the same target on every gateway.
 
-    Args:
+    Attributes:
         prefix: Key of the prompt's beginning.
         session: The client's session, if it named one.
     """
 
-    __slots__ = ("prefix", "session")
-
-    def __init__(self, prefix: int | bytes, session: str | None) -> None:
-        self.prefix = prefix
-        self.session = session
+    prefix: int | bytes
+    session: str | None
 
 
 class Chooser:
@@ -99,12 +88,16 @@ class Chooser:
             retried: The first choice could not be reached.
             blind: The prompt tokens are estimated.
         """
-        candidates = [
-            candidate(load, prompt_tokens, holding, self._miss_weight, self._slots)
-            for load, holding in zip(loads, holdings, strict=True)
-        ]
+        candidates, largest, slots, miss_factor = [], 0, self._slots, 1 + self._miss_weight
+        for load, holding in zip(loads, holdings, strict=True):
+            rates, held = load.rates, holding.tokens
+            if held:
+                largest = max(largest, held)
+            queue = queue_seconds(load, slots) if load.prefill_tokens or load.requests >= slots else 0.0
+            prefill = (prompt_tokens - holding.worth) * rates.prefill_seconds_per_token
+            cost = rates.base_seconds + queue + miss_factor * prefill
+            candidates.append(Candidate(load.target, held, queue, prefill, cost))
         chosen = candidates[0] if len(candidates) == 1 else self._pick(candidates, loads, affinity)
-        largest = max([c.held_tokens for c in candidates])
         kind = decision_kind(chosen.held_tokens, largest, prompt_tokens, retried=retried, blind=blind)
         return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates), chosen.queue_seconds)
 
@@ -113,9 +106,15 @@ class Chooser:
         return queue_seconds(load, self._slots)
 
     def _expected_ttft(self, candidates: Sequence[Candidate], _loads: Sequence[Load], affinity: Affinity) -> Candidate:
-        limit = min([c.cost_seconds for c in candidates]) * (1 + self._tie_margin)
-        tied = [c for c in candidates if c.cost_seconds <= limit]
-        return tied[0] if len(tied) == 1 else _rendezvous(tied, str(affinity.prefix))
+        best, least = candidates[0], candidates[0].cost_seconds
+        for each in candidates:
+            if each.cost_seconds < least:
+                best, least = each, each.cost_seconds
+        limit = least * (1 + self._tie_margin)
+        for each in candidates:
+            if each.cost_seconds <= limit and each is not best:
+                return _rendezvous([c for c in candidates if c.cost_seconds <= limit], str(affinity.prefix))
+        return best
 
     def _round_robin(self, candidates: Sequence[Candidate], _loads: Sequence[Load], _affinity: Affinity) -> Candidate:
         self._turn += 1

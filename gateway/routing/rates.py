@@ -37,7 +37,7 @@ _CERTAIN = 3
 """With fewer observations, the current estimate replaces the missing ones."""
 
 _SHORTEST = 1e-6
-"""Least expected seconds to a first token, so that ratios stay finite."""
+"""Least base of an expected time to a first token, so that ratios stay finite."""
 
 _ROUNDS = 6
 """How often the first few observations are bounded and fitted: by then the line does not move any more."""
@@ -110,18 +110,20 @@ class LearnedRates:
     @property
     def rates(self) -> Rates:
         """The current estimate."""
-        own = self._rates
-        if self._pool is None:
+        own, pool, combined = self._rates, self._pool, self._combined
+        if pool is None:
             return own
-        pooled = self._pool._rates
-        if self._combined[0] is not own or self._combined[1] is not pooled:
-            self._combined = own, pooled, self._combine(own, pooled, self._pool._mean_seconds)
-        return self._combined[2]
+        if combined[0] is not own or combined[1] is not pool._rates:
+            combined = self._combined = own, pool._rates, self._combine(own, pool)
+        return combined[2]
 
-    def _combine(self, own: Rates, pooled: Rates, mean_seconds: float) -> Rates:
-        """The rates of a replica whose model has shared rates and a mean time to first token."""
+    def _combine(self, own: Rates, pool: "LearnedRates") -> Rates:
+        """The rates of a replica that learns beside others of its model."""
+        pooled = pool._rates
         if self._evidence < _ENOUGH:
             return pooled
+        weight = pool._long.weight + pool._short.weight
+        mean_seconds = (pool._long.y + pool._short.y) / weight if weight else 0.0
         ratio = own.prefill_seconds_per_token / pooled.prefill_seconds_per_token
         alike = 1 / _CLEARLY < ratio < _CLEARLY
         near = abs(own.base_seconds - pooled.base_seconds) < max(_BASE_NOISE_SECONDS, _BASE_NOISE_SHARE * mean_seconds)
@@ -133,7 +135,7 @@ class LearnedRates:
 
     def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
         """A first token came ``seconds`` after dispatch, ``prefill_tokens`` having been prefilled meanwhile."""
-        if prefill_tokens < 0 or not _is_time(seconds):
+        if prefill_tokens < 0 or not 0 < seconds < math.inf:
             return
         if self._pool is not None:
             self._pool.observe_first_token(prefill_tokens, seconds)
@@ -146,17 +148,18 @@ class LearnedRates:
             self._fit_anew()
             return
         median = self._median_ratio()
-        self._add(*self._recent[-1], median, _FADE if 1 / _CHANGED < median < _CHANGED else _FADE_ON_CHANGE)
+        fade = _FADE if 1 / _CHANGED < median < _CHANGED else _FADE_ON_CHANGE
+        self._add(tokens, seconds, median * _expected(self._rates, tokens), fade)
         self._rates = self._fitted()
 
     def observe_decode(self, completion_tokens: int, seconds: float) -> None:
         """``completion_tokens`` after the first took ``seconds``."""
-        if completion_tokens <= 0 or not _is_time(seconds):
+        if completion_tokens <= 0 or not 0 < seconds < math.inf:
             return
         if self._pool is not None:
             self._pool.observe_decode(completion_tokens, seconds)
-        decode = self._decode.observe(seconds / completion_tokens)
-        self._rates = replace(self._rates, decode_seconds_per_token=decode)
+        old, decode = self._rates, self._decode.observe(seconds / completion_tokens)
+        self._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, decode, old.request_seconds)
 
     def observe_request(self, prefill_tokens: int, completion_tokens: int, seconds: float, *, streamed: bool) -> None:
         """A whole request took ``seconds``.
@@ -164,19 +167,15 @@ class LearnedRates:
         An answer that was not streamed shows its first token only with its last, so its prefill time is what remains
         once the decode time is taken off; it is used only where decoding is a small part.
         """
-        if not _is_time(seconds):
+        if not 0 < seconds < math.inf:
             return
-        self._rates = replace(self._rates, request_seconds=self._request.observe(seconds))
+        old, whole = self._rates, self._request.observe(seconds)
+        self._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, old.decode_seconds_per_token, whole)
         if streamed or prefill_tokens < _EVIDENCE_TOKENS:
             return
         decode = max(completion_tokens - 1, 0) * self.rates.decode_seconds_per_token
         if decode < seconds * _DECODE_SHARE:
             self.observe_first_token(prefill_tokens, seconds - decode)
-
-    @property
-    def _mean_seconds(self) -> float:
-        weight = self._long.weight + self._short.weight
-        return (self._long.y + self._short.y) / weight if weight else 0.0
 
     def _fit_anew(self) -> None:
         """Fit all observations while they are still at hand: what bounded the first was not learned from the others."""
@@ -191,17 +190,16 @@ class LearnedRates:
             for tokens, seconds in self._recent:
                 expected = median * _expected(self._rates, tokens)
                 if number < _ROUNDS // 2 or expected / _ABSURD < seconds < expected * _ABSURD:
-                    self._add(tokens, seconds, median, _FADE)
+                    self._add(tokens, seconds, expected, _FADE)
             self._rates = self._fitted()
 
     def _median_ratio(self) -> float:
         """Median ratio of the last few observations to the estimate."""
-        base, rate = self._rates.base_seconds, self._rates.prefill_seconds_per_token
-        return _median([seconds / max(base + tokens * rate, _SHORTEST) for tokens, seconds in self._recent], 1.0)
+        base, rate = max(self._rates.base_seconds, _SHORTEST), self._rates.prefill_seconds_per_token
+        return _median([seconds / (base + tokens * rate) for tokens, seconds in self._recent], 1.0)
 
-    def _add(self, tokens: float, seconds: float, median: float, fade: float) -> None:
-        """Add an observation, bounded by what the last few say of the belief."""
-        expected = median * _expected(self._rates, tokens)
+    def _add(self, tokens: float, seconds: float, expected: float, fade: float) -> None:
+        """Add an observation, bounded by the seconds that are expected by the last few and the belief."""
         bounded = min(max(seconds, expected / _MAX_APART), expected * _MAX_APART)
         weight = 1.0 if bounded == seconds else _FAR_WEIGHT
         (self._long if tokens >= _EVIDENCE_TOKENS else self._short).add(tokens, bounded, fade, weight)
@@ -291,8 +289,4 @@ def _median(values: Iterable[float], belief: float) -> float:
 
 
 def _expected(rates: Rates, tokens: float) -> float:
-    return max(rates.base_seconds + tokens * rates.prefill_seconds_per_token, _SHORTEST)
-
-
-def _is_time(seconds: float) -> bool:
-    return math.isfinite(seconds) and seconds > 0
+    return max(rates.base_seconds, _SHORTEST) + tokens * rates.prefill_seconds_per_token

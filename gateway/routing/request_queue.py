@@ -98,6 +98,9 @@ class RequestQueue:
         settings: Limits of length and waiting time.
         busy: The routable targets of a model, and whether each is at capacity.
         observer: Counts waiting and rejected requests.
+
+    Attributes:
+        queues: The queue of every model for which requests wait.
     """
 
     def __init__(
@@ -106,20 +109,16 @@ class RequestQueue:
         self._settings = settings
         self._busy = busy
         self._observer = observer
-        self._queues: dict[ModelId, _ModelQueue] = {}
-
-    def waits(self, model: ModelId) -> bool:
-        """Whether requests wait for a model."""
-        return model in self._queues
+        self.queues: dict[ModelId, _ModelQueue] = {}
 
     def ahead(self, model: ModelId, tenant: Tenant) -> Ahead:
         """Tokens that wait in front of a tenant's next request."""
-        queue = self._queues.get(model)
+        queue = self.queues.get(model)
         return queue.order.ahead(tenant.id) if queue is not None else _NOTHING_AHEAD
 
     def on_capacity(self, model: ModelId) -> None:
         """A replica of a model may have capacity again."""
-        queue = self._queues.get(model)
+        queue = self.queues.get(model)
         if queue is not None:
             self._schedule_scan(queue)
 
@@ -151,7 +150,7 @@ class RequestQueue:
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        queue = self._queues.get(model) or self._open_queue(model, began)
+        queue = self.queues.get(model) or self._open_queue(model, began)
         queue.expected = expected
         waiting = WaitingRequest(tenant.id, tenant.share, placement.target, placement.tokens, again)
         request = _QueuedRequest(waiting, tenant, place, loop.create_future())
@@ -188,13 +187,13 @@ class RequestQueue:
         await in_task()
         try:
             async with asyncio.timeout(self._settings.max_seconds):
-                while (queue := self._queues.get(model)) is not None:
+                while (queue := self.queues.get(model)) is not None:
                     await queue.empty.wait()
         except TimeoutError:
             raise _overloaded(model, self._settings.max_seconds) from None
 
     def _open_queue(self, model: ModelId, now: float) -> _ModelQueue:
-        queue = self._queues[model] = _ModelQueue(model, DrainRate(now), 1.0)
+        queue = self.queues[model] = _ModelQueue(model, DrainRate(now), 1.0)
         queue.timer = asyncio.get_running_loop().call_later(_SCAN_SECONDS, self._on_timer, queue)
         return queue
 
@@ -280,8 +279,8 @@ class RequestQueue:
         del queue.requests[waiting.number]
         queue.stale.discard(waiting.number)
         self._observer.on_queue_length(queue.model, len(queue.order))
-        if not queue.order and self._queues.get(queue.model) is queue:
-            del self._queues[queue.model]
+        if not queue.order and self.queues.get(queue.model) is queue:
+            del self.queues[queue.model]
             queue.empty.set()
             if queue.timer is not None:
                 queue.timer.cancel()

@@ -9,9 +9,11 @@ from typing import Any
 
 import structlog
 
+from gateway.api.generation import GenerationExchange
 from gateway.api.public import PublicApp
 from gateway.core.errors import ClientGone, PayloadTooLarge
 from gateway.core.exchange import Exchange, InvalidResponse, Receiver
+from gateway.core.request import Endpoint
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -44,7 +46,7 @@ class AsgiHandler:
 
     def __call__(self, exchange: Exchange) -> "AsgiReceiver":
         """See ``Handler``."""
-        client = exchange.client
+        client = exchange.owner.client
         if self._trusts_proxy:
             forwarded = b",".join(value for name, value in exchange.headers if name == b"x-forwarded-for")
             if first := forwarded.partition(b",")[0].strip().decode("latin-1"):
@@ -126,7 +128,7 @@ class AsgiReceiver:
     async def send(self, message: Message) -> None:
         """ASGI's ``send``."""
         exchange = self.exchange
-        while exchange.congested and not exchange.gone:
+        while exchange.owner.congested and not exchange.gone:
             self._writable = asyncio.Event()
             await self._writable.wait()
         if exchange.gone:
@@ -195,14 +197,18 @@ class PublicHandler:
     """
 
     def __init__(self, app: PublicApp) -> None:
-        self._app = app
+        self._generations = app.generations
+        self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
         self._asgi = AsgiHandler(app)
 
     @property
     def tasks(self) -> Collection[asyncio.Task[None]]:
         """The tasks of requests that are under way."""
-        return self._asgi.tasks | self._app.generations.tasks
+        return self._asgi.tasks | self._generations.tasks
 
     def __call__(self, exchange: Exchange) -> Receiver:
         """See ``Handler``."""
-        return self._app.generation(exchange) or self._asgi(exchange)
+        endpoint = self._endpoints.get(exchange.path)
+        if endpoint is None or exchange.method != "POST":
+            return self._asgi(exchange)
+        return GenerationExchange(self._generations, exchange, endpoint)

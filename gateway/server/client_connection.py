@@ -16,6 +16,7 @@ Protocol: RFC 9112. Parser: httptools (llhttp).
 
 import asyncio
 from collections import deque
+from functools import lru_cache
 from typing import cast
 from urllib.parse import unquote
 
@@ -40,6 +41,9 @@ _MAX_TINY_CHUNKS = 16_384
 _TINY_CHUNK_BYTES = 64
 """A body of more chunks than this that are smaller on average is refused: its framing costs more than its content."""
 
+_REMEMBERED_URLS = 64
+"""URLs whose parts are kept: clients of an API send few. Each has at most ``PortOptions.max_header_bytes``."""
+
 _STOOD_STILL_SECONDS = 1.0
 """If a timer is this late, the process has stood still, and has not read what has arrived."""
 
@@ -51,18 +55,21 @@ class ClientConnection(asyncio.Protocol):
         port: What it shares with the others of its port.
 
     Attributes:
-        client: Address of the client; None for a Unix socket.
-        congested: Whether the client reads more slowly than is written.
+        port: The same.
+        client: See ``ExchangeOwner``.
+        peer: See ``ExchangeOwner``.
+        congested: See ``ExchangeOwner``.
         transport: The socket's transport.
     """
 
     def __init__(self, port: Port) -> None:
-        self._port = port
+        self.port = port
         self._options = port.options
         self._loop = asyncio.get_running_loop()
         self._parser = _parser(self)
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.client: tuple[str, int] | None = None
+        self.peer = ""
         self.congested = False
         # The request that is being received.
         self._url = b""
@@ -78,8 +85,6 @@ class ClientConnection(asyncio.Protocol):
         self._silent = True  # whether nothing was received yet
         self._first = True  # whether no request was received yet
         self._body: list[bytes] = []  # parts of the body in the present read
-        self._unread: list[memoryview] = []  # the rest of the present read, the next part last
-        self._part = memoryview(b"")
         # The request that is being answered, and those behind it.
         self._answered: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
@@ -94,10 +99,11 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is established."""
         self.transport = cast(asyncio.Transport, transport)
-        self._port.connections.add(self)
+        self.port.connections.add(self)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
-            self.client = (str(peer[0]), int(peer[1]))
+            self.peer = str(peer[0])
+            self.client = (self.peer, int(peer[1]))
         # A new file has the lowest number that is free, so this is how many are open.
         files: int = transport.get_extra_info("socket").fileno()
         if files < self._options.file_limits.served:
@@ -111,7 +117,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The connection is closed."""
-        self._port.connections.discard(self)
+        self.port.connections.discard(self)
         self._timer.cancel()
         if self._half_closed is not None:
             self._half_closed.stop()
@@ -166,12 +172,24 @@ class ClientConnection(asyncio.Protocol):
         """Bytes were received."""
         if self._problem is not None:
             return
+        max_header_bytes = self._options.max_header_bytes
         self._silent = self._began = False
         self._framing_bytes += len(data)
-        self._suspect = self._in_head or len(data) > self._options.max_header_bytes
-        self._parse(data)
-        if self._framing_bytes > self._options.max_header_bytes and self._problem is None:
-            self._problem = headers_too_large(self._options.max_header_bytes)
+        self._suspect = self._in_head or len(data) > max_header_bytes
+        unread: list[bytes | memoryview] = [data]  # the next part last
+        while unread and self._problem is None:
+            part = unread.pop()
+            try:
+                self._parser.feed_data(part)
+            except httptools.HttpParserUpgrade as offer:
+                unread += self._decline_upgrade(memoryview(part)[offer.args[0] :])
+            except httptools.HttpParserError:
+                self._problem = self._problem or malformed()
+                self._refuse(self._problem)
+            if self._body:
+                self._pass_body_on()
+        if self._framing_bytes > max_header_bytes and self._problem is None:
+            self._problem = headers_too_large(max_header_bytes)
             self._refuse(self._problem)
         if self._problem is not None or self.transport.is_closing():
             return
@@ -182,42 +200,32 @@ class ClientConnection(asyncio.Protocol):
         elif self._answered is None:
             if not self._timer.waits:
                 self._timer.wait(self._options.keep_alive_seconds)
-        else:
+        elif self._timer.waits:
             self._timer.stop()
 
-    def _parse(self, data: bytes) -> None:
-        self._unread = [memoryview(data)]
-        while self._unread and self._problem is None:
-            self._part = self._unread.pop()
-            try:
-                self._parser.feed_data(self._part)
-            except httptools.HttpParserUpgrade as offer:
-                self._decline_upgrade(offer)
-            except httptools.HttpParserError:
-                self._problem = self._problem or malformed()
-                self._refuse(self._problem)
-                break
-            self._pass_body_on()
-        self._part = memoryview(b"")
-
-    def _decline_upgrade(self, offer: httptools.HttpParserUpgrade) -> None:
+    def _decline_upgrade(self, behind: memoryview) -> tuple[bytes | memoryview, ...]:
         """The request asks for another protocol (as Java's client does for HTTP/2, of every server).
 
         This may be ignored, but the parser takes what follows for the other protocol. So a new one reads the head once
         more, without the offer, and then what follows. CONNECT is answered as any other method, but nothing can follow
         it.
+
+        Args:
+            behind: What follows the head in the present read.
+
+        Returns:
+            What is to be parsed, the next part last.
         """
         if self._parser.get_method() == b"CONNECT":
             if self._answered is not None:
                 self._last.keep_alive = False
-            return
-        behind: int = offer.args[0]
+            return ()
         version = self._parser.get_http_version().encode()
         headers = [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
         head = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, version), *headers, b"", b""]
         self._parser = _parser(self)
         self._in_head = False
-        self._unread += (self._part[behind:], memoryview(b"\r\n".join(head)))
+        return behind, b"\r\n".join(head)
 
     # Callbacks of the parser. It takes what they raise for malformed HTTP.
 
@@ -248,20 +256,21 @@ class ClientConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return  # it follows the last response, and is not answered
         version = parser.get_http_version()
-        url = httptools.parse_url(self._url)
-        raw_path: bytes = url.path or b""
-        path = raw_path.decode("ascii")
+        path, raw_path, query = _parts(self._url)
         headers = self._headers
+        named = dict(headers)
         exchange = Exchange(
             self,
             method.decode("ascii"),
-            unquote(path) if "%" in path else path,
+            path,
             raw_path,
-            url.query or b"",
+            query,
             headers,
+            named,
             version,
             keep_alive=version != "1.0" and parser.should_keep_alive(),
-            expects_continue=b"100-continue" in [value.lower() for name, value in headers if name == b"expect"],
+            expects_continue=b"expect" in named
+            and b"100-continue" in [value.lower() for name, value in headers if name == b"expect"],
         )
         self._in_head, self._in_body = False, True
         self._first = False
@@ -289,7 +298,8 @@ class ClientConnection(asyncio.Protocol):
         """The request is complete."""
         if not self._in_body:
             return
-        self._pass_body_on()
+        if self._body:
+            self._pass_body_on()
         self._in_body = False
         self._framing_bytes = 0
         self._timer.stop()
@@ -301,8 +311,6 @@ class ClientConnection(asyncio.Protocol):
             exchange.receiver.body_complete()
 
     def _pass_body_on(self) -> None:
-        if not self._body:
-            return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
         exchange = self._received
@@ -314,10 +322,6 @@ class ClientConnection(asyncio.Protocol):
             exchange.waiting_body.append(body)
 
     # Responding
-
-    def response_head(self) -> tuple[bytes, bool]:
-        """See ``ExchangeOwner``."""
-        return self._port.common_lines, self._port.leaving
 
     def pause_reading(self) -> None:
         """See ``ExchangeOwner``."""
@@ -344,7 +348,8 @@ class ClientConnection(asyncio.Protocol):
             exchange = self._answered = self._waiting.popleft()
             # Not from here: the next request would be worked on in this one's task.
             self._loop.call_soon(self._begin, exchange)
-        self._update_reading()
+        if self._waiting or not self._reading:
+            self._update_reading()
         if waited:  # what follows may not have been read until now
             self._timer.wait(self._options.receive_seconds)
         elif self._answered is None and not (self._in_head or self._in_body):
@@ -354,13 +359,14 @@ class ClientConnection(asyncio.Protocol):
         """Begin to answer a request: it is its turn."""
         if exchange is not self._answered or exchange.gone or self.transport.is_closing():
             return
-        receiver = self._port.handler(exchange)
+        receiver = self.port.handler(exchange)
         if not exchange.complete:
             exchange.receiver = receiver
-        pieces, exchange.waiting_body = exchange.waiting_body, []
-        for piece in pieces:
-            if not exchange.complete:
-                receiver.body_received(piece)
+        if exchange.waiting_body:
+            pieces, exchange.waiting_body = exchange.waiting_body, []
+            for piece in pieces:
+                if not exchange.complete:
+                    receiver.body_received(piece)
         if exchange.body_ended and not exchange.complete:
             receiver.body_complete()
 
@@ -406,7 +412,7 @@ class ClientConnection(asyncio.Protocol):
     def _refuse(self, problem: GatewayError) -> None:
         """Send the error and close the connection; if other responses are still due on it, after the last of them."""
         self._timer.stop()
-        _log.info("connection_refused", code=problem.code, peer=self.client[0] if self.client else "")
+        _log.info("connection_refused", code=problem.code, peer=self.peer)
         exchange = self._answered
         if self._in_body and exchange is not None:
             if exchange.started or self._waiting:
@@ -420,7 +426,7 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()  # the request was answered before it was complete
             return
         # To the request it is about belongs what arrived of its headers.
-        self.transport.write(refusal(problem, self._port.cors.answer_headers(self._headers)))
+        self.transport.write(refusal(problem, self.port.cors.answer_headers(self._headers)))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._loop.call_later(_LINGER_SECONDS, self.transport.close)
@@ -429,6 +435,19 @@ class ClientConnection(asyncio.Protocol):
         """Size of the head that is complete now, in its usual form."""
         line = len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1\r\n")
         return line + sum(len(name) + len(value) + len(": \r\n") for name, value in self._headers) + len("\r\n")
+
+
+@lru_cache(_REMEMBERED_URLS)
+def _parts(url: bytes) -> tuple[str, bytes, bytes]:
+    """The path of a URL with percent-encoding resolved, the path as sent, and the query string.
+
+    Raises:
+        HttpParserError: it is not a URL.
+    """
+    found = httptools.parse_url(url)
+    raw_path: bytes = found.path or b""
+    path = raw_path.decode("ascii")
+    return unquote(path) if "%" in path else path, raw_path, found.query or b""
 
 
 def _parser(connection: ClientConnection) -> httptools.HttpRequestParser:

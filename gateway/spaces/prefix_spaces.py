@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.core.ports import SpaceObserver
-from gateway.core.settlement import Settlement
+from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import ModelVersion, PrefixSpace, ResetCause, SpaceEnd, SpaceGrant, SpaceSelection
 from gateway.core.tenant import Caller, Tenant
 from gateway.spaces.resets import EpochChanges, EpochFloors, Reset, Resets
@@ -25,7 +25,7 @@ from gateway.spaces.space_epoch import (
 
 
 class PrefixSpaces:
-    """Assigns every request to its space and current epoch.
+    """Assigns every request to its space and current epoch. An ``Observer``: answers count for their epoch.
 
     With isolation, or where epochs expire, an unknown space starts an epoch number that was never used before. So any
     loss of state (a reset, an expiry, a lost file, one space too many) makes cached prefixes unreachable, and never
@@ -75,19 +75,17 @@ class PrefixSpaces:
         Raises:
             BadRequest: the client's salt is invalid, or the caller may not use a field of the request.
         """
-        check_permitted(caller, fields, isolated=self._rules.isolated)
-        narrowed_by = client_salt(fields)
-        key = self._rules.key(caller, model)
-        space_epoch = self._epochs.take(key)  # put back below as the most recently used
-        if space_epoch is not None:
-            self._rules.set_times(space_epoch, caller)
-        if space_epoch is not None and (cause := space_epoch.over(now)) is not None:
-            self._end(space_epoch, cause, "", now)
-            space_epoch = None
+        rules = self._rules
+        if rules.isolated or caller.models is not None:
+            check_permitted(caller, fields, isolated=rules.isolated)
+        narrowed_by = client_salt(fields) if "cache_salt" in fields else ""
+        key = rules.key(caller, model)
+        space_epoch = self._epochs.use(key)
+        if space_epoch is not None and rules.numbered:  # others do not expire
+            space_epoch = self._unless_over(space_epoch, caller, now)
         if space_epoch is None:
             space_epoch = self._begin(key, caller, now)
-        self._epochs.put(key, space_epoch)
-        space_epoch.used_at = max(now, space_epoch.used_at)
+        space_epoch.used_at = max(space_epoch.used_at, now)
         self.changed = True
         if self.changes is not None:
             self.changes.used.add(space_epoch)
@@ -200,7 +198,7 @@ class PrefixSpaces:
         if not self._rules.numbered or bool(space.tenant) is not self._rules.isolated:
             return True  # the configurations differ
         self._last_epoch = max(self._last_epoch, space.epoch)
-        known = self._epochs.named(space_epoch.id)
+        known = self._epochs.by_id.get(space_epoch.id)
         if known is not None:
             known.used_at = max(known.used_at, min(space_epoch.used_at, now))
             return known.ended_at is None or known.cause is ResetCause.CROWDED_OUT
@@ -222,7 +220,7 @@ class PrefixSpaces:
 
     def used_elsewhere(self, epoch_id: str, used_at: float, now: float) -> None:
         """Another gateway used an epoch."""
-        space_epoch = self._epochs.named(epoch_id)
+        space_epoch = self._epochs.by_id.get(epoch_id)
         if space_epoch is not None and space_epoch.ended_at is None:
             space_epoch.used_at = max(space_epoch.used_at, min(used_at, now))
             self.changed = True
@@ -263,9 +261,11 @@ class PrefixSpaces:
 
     # Observer
 
-    def count(self, settlement: Settlement) -> None:
-        """Add a complete answer to the totals of its epoch, which may have ended meanwhile."""
-        space_epoch = self._epochs.named(settlement.space)
+    def on_settled(self, settlement: Settlement) -> None:
+        """See ``Observer``: add a client's answer to the totals of its epoch, which may have ended meanwhile."""
+        if settlement.status != 200 or settlement.warming:
+            return
+        space_epoch = self._epochs.by_id.get(settlement.space)
         if space_epoch is None:
             return
         figures = space_epoch.figures
@@ -274,6 +274,9 @@ class PrefixSpaces:
         figures.cached_tokens += settlement.cached_tokens or 0
         figures.saved_prefill_seconds += settlement.saved_prefill_seconds
         self.changed = True
+
+    def on_refused(self, refusal: Refusal) -> None:
+        """See ``Observer``."""
 
     # For the file
 
@@ -322,6 +325,14 @@ class PrefixSpaces:
         salt = engine_salt(secret, space, narrowed_by)
         return SpaceGrant(space_epoch.id, salt, space, client_salt_name(secret, narrowed_by))
 
+    def _unless_over(self, space_epoch: SpaceEpoch, caller: Caller, now: float) -> SpaceEpoch | None:
+        """An epoch with the TTLs of the present configuration; None if it ends by these."""
+        self._rules.set_times(space_epoch, caller)
+        if (cause := space_epoch.over(now)) is None:
+            return space_epoch
+        self._drop(space_epoch, cause, "", now)
+        return None
+
     def _begin(self, key: SpaceEpochKey, caller: Caller, now: float) -> SpaceEpoch:
         if len(self._epochs) >= self._rules.max_spaces:
             self._drop(self._epochs.one_too_many(), ResetCause.CROWDED_OUT, "", now)
@@ -330,6 +341,7 @@ class PrefixSpaces:
         space = dataclasses.replace(space, epoch=epoch)
         space_epoch = SpaceEpoch(space=space, id=epoch_id(space), born_at=now, used_at=now)
         self._rules.set_times(space_epoch, caller)
+        self._epochs.put(key, space_epoch)
         if self.changes is not None:
             self.changes.begun.append(space_epoch)
         return space_epoch

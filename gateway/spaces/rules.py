@@ -1,7 +1,7 @@
 """Rules of spaces: a request's key, its permitted fields, selections of spaces, and template versions. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.core.application import prompt_id
@@ -102,6 +102,8 @@ class SpaceRules:
         max_age_seconds: Age at which epochs end, for tenants without a value of their own; None for never.
         max_spaces: Most epochs alive.
         prompts_expire: Whether a registered prompt has an idle time or a maximum age.
+        isolated: Whether tenants or groups are isolated.
+        numbered: Whether every epoch gets a number that was never used before: with isolation, and where epochs expire.
     """
 
     isolation: str
@@ -110,17 +112,14 @@ class SpaceRules:
     max_age_seconds: float | None
     max_spaces: int
     prompts_expire: bool = False
+    isolated: bool = field(init=False)
+    numbered: bool = field(init=False)
 
-    @property
-    def isolated(self) -> bool:
-        """Whether tenants or groups are isolated."""
-        return self.isolation != "none"
-
-    @property
-    def numbered(self) -> bool:
-        """Whether every epoch gets a number that was never used before: with isolation, and where epochs expire."""
+    def __post_init__(self) -> None:
+        isolated = self.isolation != "none"
         expires = self.idle_ttl_seconds is not None or self.max_age_seconds is not None or self.prompts_expire
-        return self.isolated or expires
+        object.__setattr__(self, "isolated", isolated)
+        object.__setattr__(self, "numbered", isolated or expires)
 
     def key(self, caller: Caller, model: ModelVersion) -> SpaceEpochKey:
         """The key of a request's space."""
@@ -129,7 +128,7 @@ class SpaceRules:
             model.model_id,
             model.tokenizer_id,
             model.template_version,
-            self.owner(tenant),
+            self.owner(tenant) if self.isolated else "",
             caller.scope,
             model.adapter,
             model.context_limit,

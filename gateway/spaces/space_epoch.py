@@ -189,12 +189,16 @@ SpaceEpochKey = tuple[str, str, str, str, str, str, int, str, str]
 
 
 class EpochTable:
-    """Epochs by space and by id. A space has at most one epoch alive."""
+    """Epochs by space and by id. A space has at most one epoch alive.
+
+    Attributes:
+        by_id: Epochs by their id, alive or ended. Not to be changed by others.
+    """
 
     def __init__(self) -> None:
         # Least recently used first.
         self._alive: dict[SpaceEpochKey, SpaceEpoch] = {}
-        self._by_id: dict[str, SpaceEpoch] = {}
+        self.by_id: dict[str, SpaceEpoch] = {}
         self._ended: deque[SpaceEpoch] = deque()
 
     def __len__(self) -> int:
@@ -214,16 +218,19 @@ class EpochTable:
         """The epoch of a space that is alive."""
         return self._alive.get(key)
 
-    def named(self, epoch_id: str) -> SpaceEpoch | None:
-        """An epoch by its id, alive or ended."""
-        return self._by_id.get(epoch_id)
-
     def put(self, key: SpaceEpochKey, space_epoch: SpaceEpoch) -> None:
         """Add an epoch as the most recently used."""
-        self._alive[key] = self._by_id[space_epoch.id] = space_epoch
+        self._alive[key] = self.by_id[space_epoch.id] = space_epoch
+
+    def use(self, key: SpaceEpochKey) -> SpaceEpoch | None:
+        """The epoch of a space that is alive, which becomes the most recently used one."""
+        space_epoch = self._alive.pop(key, None)
+        if space_epoch is not None:
+            self._alive[key] = space_epoch
+        return space_epoch
 
     def take(self, key: SpaceEpochKey) -> SpaceEpoch | None:
-        """Remove and return the epoch of a space; the caller puts it back or ends it."""
+        """Remove and return the epoch of a space; the caller ends it."""
         return self._alive.pop(key, None)
 
     def end(self, space_epoch: SpaceEpoch, cause: ResetCause, now: float) -> None:
@@ -233,8 +240,8 @@ class EpochTable:
         if len(self._ended) >= _ENDED_KEPT:
             forgotten = _of_the_most_numerous(self._ended)
             self._ended.remove(forgotten)
-            if self._by_id.get(forgotten.id) is forgotten:
-                del self._by_id[forgotten.id]
+            if self.by_id.get(forgotten.id) is forgotten:
+                del self.by_id[forgotten.id]
         self._ended.append(space_epoch)
 
     def one_too_many(self) -> SpaceEpoch:
@@ -245,7 +252,7 @@ class EpochTable:
         """Restore the state of a previous process."""
         self._alive = {key_of(space_epoch.space): space_epoch for space_epoch in alive}
         self._ended = deque(ended[-_ENDED_KEPT:])
-        self._by_id = {space_epoch.id: space_epoch for space_epoch in [*self._ended, *alive]}
+        self.by_id = {space_epoch.id: space_epoch for space_epoch in [*self._ended, *alive]}
 
 
 def key_of(space: PrefixSpace) -> SpaceEpochKey:

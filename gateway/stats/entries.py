@@ -72,8 +72,7 @@ class RequestEntries:
 
     def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Keep a request."""
-        canonical = Canonicalized(modes=record.canonical.modes, context_lost=record.canonical.context_lost)
-        bare = msgspec.structs.replace(record, body=b"", parts=(), replies=(), canonical=canonical)
+        bare = without_text(record)
         kept = _PackedEntry(
             at=record.at,
             model=record.model,
@@ -132,6 +131,14 @@ class RequestEntries:
                 and (reason is None or reason in kept.reasons)
             ):
                 yield _unpack(kept.packed)
+
+
+def without_text(record: RequestRecord) -> RequestRecord:
+    """A request without body, token ids and replies; the same object if it has none."""
+    canonical = Canonicalized(modes=record.canonical.modes, context_lost=record.canonical.context_lost)
+    if not (record.body or record.parts or record.replies) and record.canonical == canonical:
+        return record
+    return msgspec.structs.replace(record, body=b"", parts=(), replies=(), canonical=canonical)
 
 
 def _size(kept: _PackedEntry) -> int:

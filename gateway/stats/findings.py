@@ -7,14 +7,14 @@ for the rule ``dynamic-suffix``: varying values, the tokens they cost, and the s
 import json
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from gateway.core.advice import HINTS, advice_for, rules_for
+from gateway.core.advice import HINTS, advice_for, rules_applied, rules_for
 from gateway.core.application import prompt_id
-from gateway.core.canonical import RuleName
+from gateway.core.canonical import RuleMode, RuleName
 from gateway.core.explanation import Attribution, Difference, Explanation
 from gateway.core.reasons import REASONS, Reason, Remedy
 from gateway.stats.figures import points, share
@@ -98,15 +98,16 @@ class TopCauses:
         explanation: Explanation,
         gpu_seconds_per_token: float,
         *,
-        applied: Collection[RuleName] = frozenset(),
+        modes: Sequence[RuleMode] = (),
     ) -> None:
-        """Add the causes of one request. ``applied``: the rules in mode ``apply``."""
+        """Add the causes of one request. ``modes``: of the rules, as in ``Canonicalized``."""
         for missed in explanation.missed:
-            found = _cause(key, missed, explanation.difference)
+            differing = explanation.difference
+            found = _cause(key, missed, differing)
             if found is None or not missed.tokens:
                 continue
             cause, said = found
-            differing = explanation.difference
+            applied = rules_applied(modes)
             cost = Cost(
                 missed.tokens,
                 missed.tokens * gpu_seconds_per_token,

@@ -6,7 +6,6 @@ from typing import Protocol
 
 import orjson
 
-from gateway.core.advice import rules_applied
 from gateway.core.errors import NotFound
 from gateway.core.explanation import MEASUREMENT, Explanation, RequestRecord
 from gateway.stats import figures
@@ -118,8 +117,7 @@ class Stats:
         key = self._keys.key(record.model, record.tenant, record.source, template, prompt, record.at)
         self._counts.add(key, record.at, row_of(record, explanation, gpus))
         per_token = record.prefill_seconds_per_token * gpus
-        applied = rules_applied(record.canonical.modes)
-        self._findings.add(key, record.request_id, record.at, explanation, per_token, applied=applied)
+        self._findings.add(key, record.request_id, record.at, explanation, per_token, modes=record.canonical.modes)
         self._suggestions.add(key, record.at, explanation)
         self._entries.add(record, explanation, gpus)
 

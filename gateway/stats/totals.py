@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway.core.canonical import RuleMode
 from gateway.core.decision import is_warm
-from gateway.core.explanation import Explanation, RequestRecord
+from gateway.core.explanation import Attribution, Explanation, RequestRecord
 from gateway.core.outcome import Ending
 from gateway.core.reasons import REASONS, Reason
 from gateway.stats import columns
@@ -168,7 +168,7 @@ def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
     row = _counted(
         explanation.prompt_tokens,
         explanation.hits,
-        [(each.reason, each.tokens) for each in explanation.missed],
+        explanation.missed,
         explanation.rungs,
         record.prefill_seconds_per_token,
         gpus=gpus,
@@ -206,7 +206,7 @@ def row_of_skipped(
     """The row of requests of which only sums are known: their missed tokens count as unclassified."""
     cut = columns.RUNG_COLUMNS.index(REASONS[Reason.UNCLASSIFIED].rung)
     rungs = [hits] * cut + [prompt_tokens] * (len(columns.RUNG_COLUMNS) - cut)
-    missed = [(Reason.UNCLASSIFIED, prompt_tokens - hits)]
+    missed = [Attribution(Reason.UNCLASSIFIED, prompt_tokens - hits, confirmed)]
     row = _counted(prompt_tokens, hits, missed, rungs, per_token, gpus=gpus, confirmed=confirmed)
     row[columns.REQUESTS] = row[columns.SKIPPED] = requests
     return row
@@ -221,7 +221,7 @@ def add_to(row: Row, more: Row) -> None:
 def _counted(
     prompt_tokens: int,
     hits: int,
-    missed: Sequence[tuple[Reason, int]],
+    missed: Sequence[Attribution],
     rungs: Sequence[int],
     per_token: float,
     *,
@@ -236,9 +236,9 @@ def _counted(
         columns.LOST_SECONDS: (prompt_tokens - hits) * per_token,
     }
     row |= enumerate(rungs, columns.LADDER)
-    for reason, tokens in missed:
-        if tokens:
-            number = _NUMBERS[reason]
+    for each in missed:
+        if tokens := each.tokens:
+            number = _NUMBERS[each.reason]
             row[columns.MISSED + number] = tokens
             row[columns.LOST_GPU_SECONDS + number] = tokens * per_token * gpus
     return row

@@ -1,8 +1,8 @@
 """All metrics of the gateway. Tests compare ``docs/reference/metrics.md`` with it."""
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Gauge
 
-from gateway.telemetry.collectors import Counter, Histogram
+from gateway.telemetry.collectors import Counter, Histogram, MetricRegistry
 
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Bucket bounds of histograms of whole requests."""
@@ -13,7 +13,7 @@ class MetricCatalog:
     """The metrics, on a registry of their own. Label values are bounded: configured names and closed sets only."""
 
     def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
+        registry = self.registry = MetricRegistry()
         self.requests = Counter(
             "gateway_requests",
             "Requests answered, by the status sent to the client (499: the client disconnected first).",

@@ -12,7 +12,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
@@ -21,11 +21,31 @@ from prometheus_client.utils import floatToGoString
 
 Labels = tuple[object, ...]
 
+RequestValue = tuple[float, str, float]
+"""A value of a request, its id, and when it ended: monotonic seconds."""
+
 _LABEL = "request_id"
 _NAMEABLE = re.compile(rf"[A-Za-z0-9._:/+=@~-]{{1,{128 - len(_LABEL)}}}")
 """OpenMetrics allows 128 characters for an exemplar's labels including names, and an invalid one breaks the whole
 scrape. Clients choose the ids, and not every parser accepts escaped quotes, so such ids are not used."""
 _INTERVAL_SECONDS = 1.0
+
+
+class MetricRegistry(CollectorRegistry):
+    """A registry of metrics that are counted in batches.
+
+    Attributes:
+        count_waiting: Counts what is not yet counted; called before the metrics are read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count_waiting: Callable[[], None] = lambda: None
+
+    def collect(self) -> Iterable[Metric]:
+        """See ``CollectorRegistry``."""
+        self.count_waiting()
+        return super().collect()
 
 
 class Counter(Collector):
@@ -104,15 +124,25 @@ class Buckets:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
-    def observe_request(self, value: float, request_id: str) -> None:
-        """Count a value of a request. Request ids that are not valid in an exemplar are left out."""
-        bucket = bisect_left(self._bounds, value)
-        self.counts[bucket] += 1
-        self.sum += value
-        now = time.monotonic()
-        if now >= self._due[bucket] and _NAMEABLE.fullmatch(request_id):
-            self._due[bucket] = now + _INTERVAL_SECONDS
-            self.exemplars[bucket] = Exemplar({_LABEL: request_id}, value, time.time())
+    def observe_all(self, values: Iterable[float]) -> None:
+        """Count several values."""
+        bounds, counts = self._bounds, self.counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+            self.sum += value
+
+    def observe_requests(self, observed: Iterable[RequestValue]) -> None:
+        """Count values of requests, in the order in which these ended. Request ids that are not valid in an exemplar
+        are left out."""
+        bounds, counts, due = self._bounds, self.counts, self._due
+        clocks_apart = time.time() - time.monotonic()
+        for value, request_id, ended_at in observed:
+            bucket = bisect_left(bounds, value)
+            counts[bucket] += 1
+            self.sum += value
+            if ended_at >= due[bucket] and _NAMEABLE.fullmatch(request_id):
+                due[bucket] = ended_at + _INTERVAL_SECONDS
+                self.exemplars[bucket] = Exemplar({_LABEL: request_id}, value, ended_at + clocks_apart)
 
 
 class Histogram(Collector):

@@ -29,7 +29,8 @@ class RequestLog:
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``."""
         s = settlement
-        self._log.info(
+        # Taking ``info`` from ``_log`` itself would fail, and be looked up by ``__getattr__``, for every request.
+        self._log.bind().info(
             "request_settled",
             request_id=s.request_id,
             tenant=s.caller.tenant.id,
@@ -40,7 +41,7 @@ class RequestLog:
             status=s.status,
             code=s.code,
             ending=str(s.ending) if s.ending else "unrouted",
-            replica=s.decision.replica if s.decision else None,
+            replica=s.decision.target.replica if s.decision else None,
             decision=str(s.decision.kind) if s.decision else None,
             tokens_from=str(s.token_source),
             prompt_tokens=s.prompt_tokens,

@@ -1,5 +1,6 @@
 """Updates the metrics from settlements and events."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,7 +15,10 @@ from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import ResetCause, SpaceEnd
 from gateway.core.tenant import Tenant
 from gateway.telemetry.catalog import MetricCatalog
-from gateway.telemetry.collectors import Counter
+from gateway.telemetry.collectors import Counter, Labels, RequestValue
+
+_BATCH = 128
+"""Settlements that are counted together at most: about 200 KB with some dozen replicas."""
 
 _UNKNOWN = "unknown"
 _WAITING = "queue"
@@ -49,6 +53,8 @@ class MetricsObserver:
 
     def __init__(self, catalog: MetricCatalog) -> None:
         self._catalog = catalog
+        self._settled: list[Settlement] = []
+        catalog.registry.count_waiting = self.count_settled
         catalog.config_last_reload_successful.set(1)
         # Prometheus sees no increase in a series that begins with 1, so counters used in alerts are initialized with 0.
         for metric, values in (
@@ -62,38 +68,62 @@ class MetricsObserver:
                 metric.inc(value, by=0)
 
     def on_settled(self, settlement: Settlement) -> None:
-        """See ``Observer``."""
-        c, s = self._catalog, settlement
-        if s.warming:
-            # No client waited for it, and its prompt was expected not to be cached.
-            c.warm_requests.inc(s.model, "ok" if _answered(s) else "failed")
-            return
+        """See ``Observer``. It is counted with others: in a loop that costs half as much, and not in a request."""
+        self._settled.append(settlement)
+        if len(self._settled) >= _BATCH:
+            self.count_settled()
+
+    def count_settled(self) -> None:
+        """Count what has settled since the last time."""
+        c, settled, self._settled = self._catalog, self._settled, []
+        requests, encodings, parity = c.requests.values, c.encodings.values, c.token_parity.values
+        request_seconds: defaultdict[Labels, list[RequestValue]] = defaultdict(list)
+        ttft_seconds: defaultdict[Labels, list[RequestValue]] = defaultdict(list)
+        stages: defaultdict[str, list[float]] = defaultdict(list)
+        for s in settled:
+            if s.warming:
+                # No client waited for it, and its prompt was expected not to be cached.
+                c.warm_requests.inc(s.model, "ok" if s.ending is Ending.COMPLETE and s.status == 200 else "failed")
+                continue
+            model, decision, application = s.model, s.decision, s.caller.application
+            requests[model, s.caller.tenant.label, s.endpoint, s.status] += 1
+            encodings[model, s.token_source] += 1
+            kind = _UNPLACED if decision is None else decision.kind
+            request_seconds[model, s.endpoint, kind].append((s.seconds, s.request_id, s.ended_at))
+            for stage, seconds in s.stages:
+                stages[stage].append(seconds)
+            if application is not None:
+                c.application_requests.inc(application.counted_as, s.status)
+            if s.failures or s.resumed:
+                self._count_failures(s)
+            if s.parity is not None:
+                parity[model, "equal" if s.parity else "different"] += 1
+            if s.ttft_seconds is not None and decision is not None:
+                ttft_seconds[model, kind].append((s.ttft_seconds, s.request_id, s.ended_at))
+            # A replica has computed the prompt, even if the client disconnected during the answer.
+            if s.status == 200 and (s.ending is Ending.COMPLETE or s.ttft_seconds is not None):
+                self._count_tokens(s)
+        stages.pop(_WAITING, None)  # waiting for replicas is no overhead; see ``on_queued``
+        for stage, values in stages.items():
+            c.overhead_seconds.series[stage,].observe_all(values)
+        for histogram, observed in ((c.request_seconds, request_seconds), (c.ttft_seconds, ttft_seconds)):
+            for labels, of_requests in observed.items():
+                histogram.series[labels].observe_requests(of_requests)
+
+    def _count_failures(self, settlement: Settlement) -> None:
+        for failed in settlement.failures:
+            self._catalog.failovers.inc(failed)
+        if settlement.resumed:
+            self._catalog.resumed_streams.inc(_RESUMED[settlement.ending is not Ending.COMPLETE])
+
+    def _count_tokens(self, settlement: Settlement) -> None:
+        """Count the tokens of a prompt that a replica has computed."""
+        c, s, application = self._catalog, settlement, settlement.caller.application
         tenant = s.caller.tenant.label
-        c.requests.values[s.model, tenant, s.endpoint, s.status] += 1
-        c.encodings.values[s.model, s.token_source] += 1
-        application = s.caller.application
         if application is not None:
-            c.application_requests.inc(application.counted_as, s.status)
-            if _computed(s):
-                c.application_tokens.inc(application.counted_as, "prompt", by=s.prompt_tokens)
-                c.application_tokens.inc(application.counted_as, "cached", by=s.cached_tokens or 0)
-        decision = _UNPLACED if s.decision is None else s.decision.kind
-        c.request_seconds.series[s.model, s.endpoint, decision].observe_request(s.seconds, s.request_id)
-        overhead = c.overhead_seconds.series
-        for stage, seconds in s.stages:
-            if stage != _WAITING:  # waiting for replicas is no overhead; see ``on_queued``
-                overhead[stage,].observe(seconds)
-        for failed in s.failures:
-            c.failovers.inc(failed)
-        if s.resumed:
-            c.resumed_streams.inc(_RESUMED[s.ending is not Ending.COMPLETE])
-        if s.parity is not None:
-            c.token_parity.values[s.model, "equal" if s.parity else "different"] += 1
+            c.application_tokens.inc(application.counted_as, "prompt", by=s.prompt_tokens)
+            c.application_tokens.inc(application.counted_as, "cached", by=s.cached_tokens or 0)
         if s.decision is None:
-            return
-        if s.ttft_seconds is not None:
-            c.ttft_seconds.series[s.model, s.decision.kind].observe_request(s.ttft_seconds, s.request_id)
-        if not _computed(s):
             return
         c.prompt_tokens.values[s.model, tenant] += s.prompt_tokens
         c.cached_tokens.values[s.model, tenant, "predicted"] += s.predicted_tokens
@@ -103,7 +133,7 @@ class MetricsObserver:
         c.saved_prefill_seconds.values[s.model,] += s.saved_prefill_seconds
         error = s.cached_tokens - s.predicted_tokens
         if error:
-            c.prediction_error_tokens.values[s.decision.replica, "under" if error > 0 else "over"] += abs(error)
+            c.prediction_error_tokens.values[s.decision.target.replica, "under" if error > 0 else "over"] += abs(error)
 
     def on_warmed(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
         """See ``WarmthObserver``."""
@@ -208,6 +238,7 @@ class MetricsObserver:
 
     def forget_replica(self, replica: ReplicaId) -> None:
         """Remove all series of a replica that has left."""
+        self.count_settled()
         for metric in vars(self._catalog).values():
             if isinstance(metric, Counter) and "replica" in metric.label_names:
                 metric.remove("replica", replica)
@@ -219,15 +250,6 @@ class MetricsObserver:
     def on_peers(self, peers: int) -> None:
         """Set the number of connected peers."""
         self._catalog.peers.set(peers)
-
-
-def _answered(settlement: Settlement) -> bool:
-    return settlement.ending is Ending.COMPLETE and settlement.status == 200
-
-
-def _computed(settlement: Settlement) -> bool:
-    """Whether a replica has computed the prompt, even if the client disconnected during the answer."""
-    return settlement.status == 200 and (_answered(settlement) or settlement.ttft_seconds is not None)
 
 
 def set_replica_gauges(catalog: MetricCatalog, states: Iterable[ReplicaGauges]) -> None:

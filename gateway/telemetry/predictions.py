@@ -32,17 +32,6 @@ class PredictionFigures:
     over_tokens: int = 0
     under_tokens: int = 0
 
-    def count(self, prompt_tokens: int, predicted_tokens: int, confirmed_tokens: int) -> None:
-        """Add an answer."""
-        self.requests += 1
-        self.prompt_tokens += prompt_tokens
-        self.predicted_tokens += predicted_tokens
-        self.confirmed_tokens += confirmed_tokens
-        if predicted_tokens > confirmed_tokens:
-            self.over_tokens += predicted_tokens - confirmed_tokens
-        else:
-            self.under_tokens += confirmed_tokens - predicted_tokens
-
     def add(self, other: "PredictionFigures") -> None:
         """Add other figures."""
         self.requests += other.requests
@@ -74,7 +63,20 @@ class RecentPredictions:
         s = settlement
         if s.warming or s.status != 200 or s.decision is None or s.cached_tokens is None:
             return
-        self._present_step(s.decision.replica).count(s.prompt_tokens, s.predicted_tokens, s.cached_tokens)
+        replica, present = s.decision.target.replica, int(self._clock() // _STEP_SECONDS)
+        steps = self._steps.get(replica)
+        if not steps or steps[-1][0] != present:
+            steps = self._current_steps(replica)
+            steps.append((present, PredictionFigures()))
+        figures = steps[-1][1]
+        figures.requests += 1
+        figures.prompt_tokens += s.prompt_tokens
+        figures.predicted_tokens += s.predicted_tokens
+        figures.confirmed_tokens += s.cached_tokens
+        if s.predicted_tokens > s.cached_tokens:
+            figures.over_tokens += s.predicted_tokens - s.cached_tokens
+        else:
+            figures.under_tokens += s.cached_tokens - s.predicted_tokens
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""
@@ -89,14 +91,6 @@ class RecentPredictions:
     def forget(self, replica: ReplicaId) -> None:
         """Drop the figures of a replica that has left."""
         self._steps.pop(replica, None)
-
-    def _present_step(self, replica: ReplicaId) -> PredictionFigures:
-        steps = self._steps.get(replica)
-        present = int(self._clock() // _STEP_SECONDS)
-        if not steps or steps[-1][0] != present:
-            steps = self._current_steps(replica)
-            steps.append((present, PredictionFigures()))
-        return steps[-1][1]
 
     def _current_steps(self, replica: ReplicaId) -> deque[tuple[int, PredictionFigures]]:
         """A replica's steps within the window."""

@@ -1,8 +1,8 @@
-"""Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(h(i-1) + tokens of block i + what else is in it)``.
+"""Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(tokens of block i + what else is in it, h(i-1))``.
 
-Hashes are little-endian u64, tokens little-endian u32. A hash identifies everything up to the end of its block, so two
-chains that share ``h(i)`` share the whole prefix. The hash only steers routing; the engine decides with its own, so a
-collision can cost time and never leak anything.
+A hash is the seed of the next one. Tokens are little-endian u32. A hash identifies everything up to the end of its
+block, so two chains that share ``h(i)`` share the whole prefix. The hash only steers routing; the engine decides with
+its own, so a collision can cost time and never leak anything.
 
 A block's extras are the rest of its identity in the engine: the images whose placeholders it holds. Chains of requests
 and chains from the engines' events must be equal.
@@ -12,6 +12,8 @@ import dataclasses
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from struct import iter_unpack
 from typing import cast
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
@@ -29,13 +31,17 @@ _RUN_TOKENS = 512
 """Blocks hashed (and remembered) in one go: so many at most, and of so many tokens if blocks are large. Longer runs
 remember less of a prompt that is only partly known."""
 
-_MEMO_RUNS = 4096
-"""Runs remembered: about 7 MiB with blocks of 16 tokens."""
+_SPAN_RUNS = 4
+"""Runs that are looked up together first: the beginning of a long prompt is mostly known as a whole."""
+
+_MEMO_RUNS = 2560
+_MEMO_SPANS = 512
+"""Runs and spans remembered: about 7 MiB with blocks of 16 tokens."""
 
 _MEMO_ROOTS = 1024
 
-_PORTION_RUNS = 64
-"""Runs that are hashed in one portion, in about a millisecond."""
+_PORTION_SPANS = 16
+"""Spans that are hashed in one portion, in about a millisecond."""
 
 
 def space_root(space: CacheSpace) -> int:
@@ -56,16 +62,13 @@ class ChainHasher:
 
     def __init__(self) -> None:
         self._runs: BoundedCache[bytes, list[BlockHash]] = BoundedCache(_MEMO_RUNS)
-        self._roots: BoundedCache[tuple[str, str, str, str], int] = BoundedCache(_MEMO_ROOTS)
+        self._spans: BoundedCache[bytes, list[BlockHash]] = BoundedCache(_MEMO_SPANS)
 
-    def root(self, model: ModelId, adapter: str, salt: str, variant: str = "") -> int:
+    @staticmethod
+    @lru_cache(maxsize=_MEMO_ROOTS)
+    def root(model: ModelId, adapter: str, salt: str, variant: str = "") -> int:
         """``space_root`` of a space, remembered."""
-        key = (model, adapter, salt, variant)
-        known = self._roots.get(key)
-        if known is None:
-            known = space_root(CacheSpace(model, adapter, salt, variant))
-            self._roots.put(key, known)
-        return known
+        return space_root(CacheSpace(model, adapter, salt, variant))
 
     def chain(self, root: int, tokens: bytes, block_size: int, media: Sequence[MediaItem] = ()) -> BlockChain:
         """Block chain of one prompt.
@@ -85,29 +88,46 @@ class ChainHasher:
         block = block_size * TOKEN_BYTES
         end = len(tokens) // block * block
         run = block * max(min(_RUN_BLOCKS, _RUN_TOKENS // block_size), 1)
-        whole = end - end % run
+        span = run * _SPAN_RUNS
         extras = _extras(media, block_size) if media else None
         hashes: list[BlockHash] = []
         previous = root
-        for number, start in enumerate(range(0, whole, run), 1):
-            part = tokens[start : start + run]
-            if extras:
-                known = self.extend(previous, part, block_size, extras)
-            else:
-                # A digest of the tokens: as a part of the key themselves, they would be kept, and take longer to look
-                # up.
-                key = xxh3_128_digest(previous.to_bytes(8, "little") + part)
-                if (remembered := self._runs.get(key)) is not None:
-                    known = remembered
-                else:
-                    known = _hash_run(previous, part, block)
-                    self._runs.put(key, known)
+        for number, start in enumerate(range(0, end - span + 1, span), 1):
+            part = tokens[start : start + span]
+            known = self._span(previous, part, run, block) if extras is None else _hashed(previous, part, block, extras)
             hashes += known
             previous = known[-1]
-            if number % _PORTION_RUNS == 0:
+            if number % _PORTION_SPANS == 0:
                 yield
-        hashes += self.extend(previous, tokens[whole:end], block_size, extras)
+        rest = tokens[end - end % span : end]
+        hashes += (
+            self._of_runs(previous, rest, run, block) if extras is None else _hashed(previous, rest, block, extras)
+        )
         return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
+
+    def _span(self, previous: int, part: bytes, run: int, block: int) -> list[BlockHash]:
+        """The hashes of a span, remembered."""
+        key = _key(previous, part, block)
+        known = self._spans.get(key)
+        if known is None:
+            known = self._of_runs(previous, part, run, block)
+            self._spans.put(key, known)
+        return known
+
+    def _of_runs(self, previous: int, part: bytes, run: int, block: int) -> list[BlockHash]:
+        """The hashes of a part of a prompt; those of whole runs are remembered."""
+        hashes: list[BlockHash] = []
+        whole = len(part) - len(part) % run
+        for start in range(0, whole, run):
+            tokens = part[start : start + run]
+            key = _key(previous, tokens, block)
+            known = self._runs.get(key)
+            if known is None:
+                known = _hash_run(previous, tokens, block)
+                self._runs.put(key, known)
+            hashes += known
+            previous = known[-1]
+        return hashes + _hash_run(previous, part[whole:], block) if whole < len(part) else hashes
 
     def extended(self, root: int, chain: BlockChain, rest: bytes, tokens: int) -> BlockChain:
         """Chain of a longer prompt that begins with one already hashed; only what is new is hashed.
@@ -126,20 +146,25 @@ class ChainHasher:
     ) -> list[BlockHash]:
         """See ``BlockHasher``."""
         block = block_size * TOKEN_BYTES
-        end = len(tokens) // block * block
-        if extras is None:
-            return _hash_run(parent, tokens[:end], block)
-        hashes: list[BlockHash] = []
-        for start, extra in zip(range(0, end, block), extras, strict=False):
-            parent = xxh3_64_intdigest(parent.to_bytes(8, "little") + tokens[start : start + block] + (extra or b""))
-            hashes.append(BlockHash(parent))
-        return hashes
+        whole = tokens[: len(tokens) // block * block]
+        return _hash_run(parent, whole, block) if extras is None else _hashed(parent, whole, block, extras)
+
+
+def _key(previous: int, part: bytes, block: int) -> bytes:
+    """A digest: tokens as a part of a key would be kept. The block's size is part of it: chains of two may meet."""
+    return xxh3_128_digest(part, previous ^ block)
 
 
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
+    blocks = iter_unpack(f"{block}s", part)  # faster than slices
+    return cast(list[BlockHash], [previous := xxh3_64_intdigest(tokens, previous) for (tokens,) in blocks])
+
+
+def _hashed(previous: int, part: bytes, block: int, extras: Iterable[bytes | None]) -> list[BlockHash]:
+    """The hashes of blocks with extras, one for each block; further extras are not taken."""
     hashes: list[int] = []
-    for start in range(0, len(part), block):
-        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + part[start : start + block])
+    for start, extra in zip(range(0, len(part), block), extras, strict=False):
+        previous = xxh3_64_intdigest(part[start : start + block] + (extra or b""), previous)
         hashes.append(previous)
     return cast(list[BlockHash], hashes)
 

@@ -242,6 +242,7 @@ class Encoder:
         self._engine = engine
         self._threads = threads
         self._inline_bytes = inline_bytes
+        self._plain_bytes = -1 if local is None else min(inline_bytes, _SMALL_BYTES)
 
     async def encode(self, request: ChatRequest) -> TokenizedPrompt:
         """Token ids of a request, or placeholders if it cannot be encoded.
@@ -250,8 +251,10 @@ class Encoder:
             Overloaded: its text is long, and too many of the tenant's long texts wait for a thread.
         """
         try:
-            is_small = len(request.body) <= _SMALL_BYTES
-            parts = await self._work(request, self._local_parts if is_small else self._checked_parts)
+            if self.local is not None and len(request.body) <= self._plain_bytes:
+                parts = self.local.encode(request.endpoint, request.fields)
+            else:
+                parts = await self._work(request, self._checked_parts)
             return TokenizedPrompt(parts, TokenSource.LOCAL)
         except PromptTooLarge:
             return await self._stand_in(request)
@@ -268,9 +271,6 @@ class Encoder:
 
     def _checked_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         check_size(endpoint, fields)
-        return self._local_parts(endpoint, fields)
-
-    def _local_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         if self.local is None:
             raise TokenizerUnavailable("the model has no tokenizer in this process")
         return self.local.encode(endpoint, fields)

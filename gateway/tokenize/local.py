@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.numbers import whole
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.tokenize import conversation as rules
 from gateway.tokenize.backends import TokenBackend, pack
@@ -71,16 +72,8 @@ class LocalEncoder:
             TokenizerUnavailable: the prompt cannot be encoded here: media, a form the engine will refuse, or a request
                 that brings a template of its own.
         """
-        chat = endpoint is Endpoint.CHAT
-        parts = (self._encode_chat(fields),) if chat else self._encode_completion(fields)
-        limit = whole(fields.get("truncate_prompt_tokens"))
-        if limit == -1:
-            raise TokenizerUnavailable("the prompt is cut to the engine's context limit, which only the engine knows")
-        if limit is not None and limit > 0:
-            keep = 4 * limit
-            left = fields.get("truncation_side") != "right"
-            parts = tuple(part[-keep:] if left else part[:keep] for part in parts)
-        return parts
+        parts = (self._encode_chat(fields),) if endpoint is Endpoint.CHAT else self._encode_completion(fields)
+        return _truncated(parts, fields) if "truncate_prompt_tokens" in fields else parts
 
     def encode_text(self, text: str) -> bytes:
         """Token ids of a text as it stands, without start or end tokens."""
@@ -91,12 +84,6 @@ class LocalEncoder:
         return self._decode(ids)
 
     def _encode_chat(self, fields: Mapping[str, Any]) -> bytes:
-        if fields.get("chat_template"):
-            raise TokenizerUnavailable("the request brings a chat template of its own")
-        tools = rules.tools(fields)
-        template = self.template if tools is None else self._tools_template
-        if template is None:
-            raise TokenizerUnavailable("the model has no chat template")
         messages = fields.get("messages")
         if not isinstance(messages, list):
             raise TokenizerUnavailable("messages is not a list")
@@ -104,6 +91,12 @@ class LocalEncoder:
             ids = self.by_message.encode(messages)
             if ids is not None:
                 return ids
+        if fields.get("chat_template"):
+            raise TokenizerUnavailable("the request brings a chat template of its own")
+        tools = rules.tools(fields)
+        template = self.template if tools is None else self._tools_template
+        if template is None:
+            raise TokenizerUnavailable("the model has no chat template")
         text = template.render(
             rules.conversation(messages, template.content_format),
             tools,
@@ -123,6 +116,18 @@ class LocalEncoder:
                 return tuple(self.tokens.encode(item, add_special_tokens=special) for item in prompt)
             return tuple(map(_packed, prompt))
         raise TokenizerUnavailable("prompt is neither text nor token ids")
+
+
+def _truncated(parts: tuple[bytes, ...], fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The prompts as a request has them cut."""
+    limit = whole(fields["truncate_prompt_tokens"])
+    if limit == -1:
+        raise TokenizerUnavailable("the prompt is cut to the engine's context limit, which only the engine knows")
+    if limit is None or limit <= 0:
+        return parts
+    keep = TOKEN_BYTES * limit
+    left = fields.get("truncation_side") != "right"
+    return tuple(part[-keep:] if left else part[:keep] for part in parts)
 
 
 def _packed(ids: Any) -> bytes:

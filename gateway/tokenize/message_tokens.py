@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from xxhash import xxh3_128
+from xxhash import xxh3_128_digest
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import TokenizerUnavailable
 from gateway.tokenize.template_proof import PLAIN_ROLES
 
+_ROLE_TAGS = {role: role[:1].encode() for role in PLAIN_ROLES}
 _FIRST = {"role": "user", "content": "x"}
 _TURN_BYTES = 350
 """Memory of a turn besides its token ids."""
@@ -95,16 +96,16 @@ class MessageTokens:
     def _digests(self, messages: Sequence[Any]) -> Sequence[bytes]:
         """Digest of the conversation up to each message; empty if a message has more than a role and a text."""
         digests = []
-        conversation = xxh3_128(seed=self._seed)
+        seed, before = self._seed, b""
         try:
             for message in messages:
-                role, text = message["role"], message["content"]
-                if len(message) != 2 or role not in PLAIN_ROLES or type(text) is not str:
+                role, text = _ROLE_TAGS[message["role"]], message["content"]
+                if len(message) != 2 or type(text) is not str:
                     return ()
-                conversation.update(f"{role}{len(text)} {text}".encode())
-                digests.append(conversation.digest())
-        except (KeyError, TypeError, UnicodeEncodeError):  # not an object with a role and a text, or half a character
-            return ()
+                before = xxh3_128_digest(before + role + xxh3_128_digest(text.encode(), seed), seed)
+                digests.append(before)
+        except (KeyError, TypeError, UnicodeEncodeError):
+            return ()  # not an object with one of the roles and a text, or half a character
         return digests
 
     def _look_up(self, digests: Sequence[bytes]) -> tuple[int, list[bytes]]:

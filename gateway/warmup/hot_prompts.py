@@ -57,10 +57,14 @@ class HotPrompts:
     Args:
         hot: Ranks the prefixes.
         most: Prefixes that are kept; 0 for none.
+
+    Attributes:
+        awaits_clients: See ``PromptObserver``: while there are prefixes to be kept.
     """
 
     def __init__(self, hot: HotPrefixes, most: int = 0) -> None:
         self.most = most
+        self.awaits_clients = False
         self._hot = hot
         self._wanted: dict[BlockHash, tuple[int, float]] = {}
         self._kept: dict[BlockHash, HotPrompt] = {}
@@ -76,6 +80,7 @@ class HotPrompts:
             for each in hottest
             if each.tokens >= _MIN_TOKENS
         }
+        self.awaits_clients = bool(self._wanted)
         for last, (_, requests) in self._wanted.items():
             if (kept := self._kept.get(last)) is not None:
                 kept.requests, kept.at = requests, now
@@ -84,7 +89,7 @@ class HotPrompts:
 
     def on_prompt(self, prompt: SettledPrompt) -> None:
         """See ``PromptObserver``."""
-        if not self._wanted or not prompt.ids or prompt.request.warmup_target is not None:
+        if not prompt.ids or prompt.request.warmup_target is not None:
             return
         hashes = prompt.chain.hashes
         for last, (blocks, requests) in self._wanted.items():

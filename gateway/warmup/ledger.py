@@ -79,10 +79,14 @@ class WarmLedger:
     Args:
         gpus: GPUs of one replica of a model.
         observer: Counts them, too.
+
+    Attributes:
+        awaits_clients: See ``PromptObserver``: while the first use of a warmed prefix is awaited.
     """
 
     def __init__(self, gpus: Callable[[ModelId], float], observer: WarmthObserver) -> None:
         self.observer = observer
+        self.awaits_clients = False
         self._gpus = gpus
         self._causes: dict[RequestId, WarmCause] = {}
         self._computed: dict[RequestId, int] = {}
@@ -126,6 +130,7 @@ class WarmLedger:
         if start < len(prompt.chain.hashes):
             filled = self._filled.setdefault(prompt.target, deque(maxlen=_FILLED_PER_TARGET))
             filled.append(_Filled(cause, prompt.chain, start))
+            self.awaits_clients = True
 
     def _use(self, prompt: SettledPrompt, filled: deque[_Filled]) -> None:
         """Count the blocks that this request is the first to use, and forget those that it has computed again."""
@@ -148,6 +153,7 @@ class WarmLedger:
             filled.remove(each)
         if not filled:
             del self._filled[prompt.target]
+            self.awaits_clients = bool(self._filled)
 
     def _save(self, prompt: SettledPrompt, cause: WarmCause, tokens: int) -> None:
         model = prompt.request.model

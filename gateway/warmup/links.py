@@ -49,7 +49,7 @@ def warm_links(
             return True
         if overload.waits(replica.model):
             return False
-        loads = [replica.load(rank, time.monotonic()) for rank, _ in replica.loads()]
+        loads = [replica.load(target.rank, time.monotonic()) for target in replica.targets]
         return not any(load.requests or load.prefill_tokens for load in loads)
 
     def delay() -> float:

@@ -26,7 +26,8 @@ class AdmissionSetup:
         return self.gate.identify(request(key, **headers), peer, wall)
 
     def admit(self, key: str | None = None, *, peer: str = "10.9.9.9", **headers: str):
-        return self.gate.admit(request(key, **headers), peer, WALL, self.now)
+        lines = request(key, **headers)
+        return self.gate.admit(lines, dict(lines), peer, WALL, self.now)
 
     def refusal(self, *arguments: Any, **options: Any) -> GatewayError:
         """The error with which the next request would be refused."""

@@ -39,7 +39,11 @@ class FakeParts:
     def configure(self, options, now):
         self._log("configured", price=options.gpu_hour_price, gpus=dict(options.gpus))
 
+    def variant(self, record):
+        return None
+
     def explain(self, record):
+        self._log("explain", id=record.request_id)
         if b"poison" in record.body:
             raise ValueError(f"cannot make sense of {record.body.decode()}")
         if b"slow" in record.body:

@@ -25,7 +25,7 @@ def received(*stages, stream=False):
     request = ChatRequest(
         Endpoint.CHAT, b"", b"{}", {}, [], ModelId("m"), stream, False, RequestId("r"), None, 10.0, peer=PEER
     )
-    model = ServedModel(ModelId("m"), SimpleNamespace(), lambda salt, variant: 0, SimpleNamespace)
+    model = ServedModel(ModelId("m"), SimpleNamespace(), SimpleNamespace)
     prompt = TokenizedPrompt((b"\0" * 400,), TokenSource.LOCAL)
     encoded = Encoded(
         request, request, model, space=SpaceGrant("5pace", ""), prompt=prompt, tokens=prompt.tokens, is_text=False

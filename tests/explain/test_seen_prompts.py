@@ -141,6 +141,21 @@ def test_table_never_grows_and_forgets_the_oldest_first():
     assert table.beginning(new)[0].at == 50.0
 
 
+def test_table_takes_as_much_memory_as_its_blocks_need_and_keeps_them_when_it_is_doubled():
+    table, chance = BlockTable(200_000), np.random.default_rng(5)
+    small = table.nbytes
+    chains = [chance.integers(1, 2**64, 500, np.uint64) for _ in range(100)]
+    for place, chain in enumerate(chains):
+        table.put(chain, place, float(place))
+    kept = sum(table.known([block], place, 0.0) for place, chain in enumerate(chains[:10]) for block in chain)
+    assert kept >= 4990
+    assert small <= 2**16
+    assert table.nbytes <= 128 * 50_000
+    for number in range(10):
+        table.put(chance.integers(1, 2**64, 100_000, np.uint64), number, 1000.0)
+    assert table.nbytes == 2 * 16 * 2**17
+
+
 def test_what_came_first_of_all_is_not_taken_for_an_empty_place():
     table = BlockTable(1000)
     table.put([5], 0, 0.0)

@@ -283,6 +283,46 @@ def test_in_any_states_a_request_has_a_replica_if_there_is_one(kinds, tried, reg
     assert set(ready) <= set(found)
 
 
+CHANGES = {
+    "down": lambda at, of: setattr(at, "up", False),
+    "up": lambda at, of: setattr(at, "up", True),
+    "moves": lambda at, of: at.move("http://elsewhere:8000"),
+    "drains": lambda at, of: at.drain(OPERATOR, on=True),
+    "drains no more": lambda at, of: at.drain(OPERATOR, on=False),
+    "is warmed": lambda at, of: of.set_warming(at.id, True),
+    "was warmed": lambda at, of: of.set_warming(at.id, False),
+    "serves another model": lambda at, of: setattr(at, "wrong_model", True),
+    "serves the model": lambda at, of: setattr(at, "wrong_model", False),
+    "is elsewhere": lambda at, of: setattr(at, "region", "us"),
+    "is near": lambda at, of: setattr(at, "region", "eu"),
+    "slow start": lambda at, of: setattr(at, "ramp_until", NOW + 5),
+    "no slow start": lambda at, of: setattr(at, "ramp_until", 0.0),
+    "fails": lambda at, of: at.breaker.failed(NOW, NOW),
+    "busy": lambda at, of: at.breaker.busy(NOW, 1.0),
+    "restarts": lambda at, of: at.breaker.reset(NOW),
+    "leaves": lambda at, of: at in of.replicas and of.remove(at),
+    "joins": lambda at, of: at in of.replicas or of.add(at),
+}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(sorted(CHANGES))), max_size=12))
+def test_what_was_found_before_is_not_returned_after_a_change(changes):
+    replicas = [replica(name, region="eu") for name in "abc"]
+    of = Fleet(replicas, 10)
+    for number, change in [(0, "up"), *changes]:
+        CHANGES[change](replicas[number], of)
+        for now in (NOW, NOW + 2, NOW + 20):
+            for regions in ((), ("eu",)):
+                found = list(of.routable(MODEL, now, (), regions))
+                of.changed()  # nothing is known any more
+                assert found == of.routable(MODEL, now, (), regions)
+
+
+def test_replicas_are_not_looked_through_again_while_nothing_changes():
+    of = fleet("abc")
+    assert of.routable(MODEL, NOW) is of.routable(MODEL, NOW + 100)
+
+
 def test_replicas_on_their_ramp_are_measured_against_the_busiest_that_is_past_it():
     of = fleet("abcd", ramp_seconds=10.0)
     of.find("c").ramp_until = of.find("d").ramp_until = NOW + 5

@@ -13,8 +13,8 @@ from raw_http import post
 from running_gateway import CHAT, RunningGateway, eventually, settings_for
 from scripted_engine import STREAM_HEAD, ScriptedEngine, chunk, response
 
+from gateway.candidates import CandidateFinder
 from gateway.engines import samples
-from gateway.flow import Flow
 from gateway.http_client.connection import Connection
 from gateway.proxy import response as answer_module
 from gateway.proxy.sse import EventFilter
@@ -376,9 +376,11 @@ async def test_what_is_asked_of_a_replica_is_read_up_to_a_bound(closing, start_g
 
 async def test_only_so_many_ranks_are_believed(start_gateway, scripted, monkeypatch):
     parsed, sized = [], []
-    parse, block_size = samples._sample, Flow.block_size
+    parse, block_size = samples._sample, CandidateFinder.block_size
     monkeypatch.setattr(samples, "_sample", lambda line: parsed.append(line) or parse(line))
-    monkeypatch.setattr(Flow, "block_size", lambda flow, replica: sized.append(replica) or block_size(flow, replica))
+    monkeypatch.setattr(
+        CandidateFinder, "block_size", lambda self, replica: sized.append(replica) or block_size(self, replica)
+    )
     lines = [METRICS.replace('"0"', f'"{rank}"') for rank in (*range(20_000), 10**9, "9" * 5000)]
     scripted.metrics = "".join(lines)
     gateway = await start_gateway(scripted)

@@ -49,6 +49,30 @@ def live(index, *targets):
         index.set_feed(target, FeedState.LIVE)
 
 
+# Block sizes.
+
+
+def test_a_change_of_a_block_size_is_reported_at_once():
+    found = []
+    index = ReplicaIndex(
+        HASHER,
+        lambda replica: MODEL,
+        WORTH,
+        default_blocks=1000,
+        speculative_ttl_seconds=30.0,
+        on_block_size=lambda: found.append(index.block_size(A)),
+    )
+    assert index.block_size(A) is None
+    for size in (16, 32):
+        blocks = Blocks(index, A)
+        blocks.size = size
+        blocks.store("ab")
+        blocks.store("xy")
+        index.apply(A, AllBlocksCleared())
+    index.forget(A.replica)
+    assert found == [16, None, 32, None]
+
+
 # Where the prediction comes from.
 
 

@@ -1,65 +1,77 @@
 """The prompt of a request that is not streamed counts as computed once its prefill should have ended."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+from fleets import MODEL, replica
 from pieces import asking
-from relaying import NoEvents
 
-from gateway.core.outcome import Ending
-from gateway.proxy import AnswerLimits, ForwardOptions
-from gateway.proxy.request_body import EngineBody
-from gateway.proxy.response import ResponseRelay
-from gateway.turns import Turns
+from gateway.core.decision import Candidate, Decision, DecisionKind
+from gateway.retry import Attempt
 
-BODY = b'{"usage":null}'
+TOKENS = 100
 
 
-class Prefills(NoEvents):
-    ended = 0
-
-    def prefill_done(self):
-        self.ended += 1
+class Grant:
+    def headers(self, now):
+        return ()
 
 
-class Client:
-    """A client that reads everything."""
-
-    gone = interrupted = congested = False
-
-
-def waiting(prefill_seconds, first_byte_seconds=60.0):
-    """A relay whose answer has not begun, and what happens during its attempt."""
-    options = ForwardOptions(
-        EngineBody(Turns()), None, (), None, deadline=1e9, retry_after_seconds=1, prefill_seconds=prefill_seconds
+def attempting(prefill_seconds, *, stream=False):
+    """An attempt that was just sent, its replica, and the models whose replicas got capacity."""
+    at, capacity = replica("a"), []
+    (target,) = at.targets
+    decision = Decision(target, DecisionKind.COLD, 0, "", (Candidate(target, 0, 0.0, prefill_seconds, 0.0),))
+    encoded = SimpleNamespace(
+        request=asking(stream=stream),
+        asked=asking(stream=stream),
+        model=SimpleNamespace(id=MODEL),
+        space=SimpleNamespace(salt=None),
+        tokens=TOKENS,
+        sequences=1,
+        rules=(),
+        cut_messages=0,
+        is_text=False,
     )
-    events = Prefills()
-    limits = AnswerLimits(first_byte_seconds, 60.0, max_answer_bytes=1000)
-    return ResponseRelay(asking(stream=False), Client(), options, events, limits), events
+    context = SimpleNamespace(
+        encoded=encoded, body=None, deadline=1e9, grant=Grant(), stream=None, trace=None, dispatched_at=0.0
+    )
+    placed = SimpleNamespace(decision=decision, replica=at, chains=(), indexed=False)
+    return Attempt(context, placed, None, capacity.append), at, capacity
 
 
 async def test_the_prefill_ends_while_the_answer_is_waited_for():
-    relay, events = waiting(0.001)
-    await asyncio.sleep(0.05)
-    assert events.ended == 1
-    assert not relay.ended.done()
-    relay.response_begun(200, [(b"content-type", b"application/json")])
-    relay.body_received(BODY)
-    relay.response_complete()
-    assert relay.received(await relay.ended).ending is Ending.COMPLETE
-    relay.close()
+    attempt, at, capacity = attempting(0.01)
+    assert at.prefill_tokens == TOKENS
+    async with asyncio.timeout(30):
+        while at.prefill_tokens:
+            await asyncio.sleep(0.001)
+    assert (capacity, at.requests) == ([MODEL], 1)
+    attempt.done()
+    assert (capacity, at.requests) == ([MODEL, MODEL], 0)
 
 
-@pytest.mark.parametrize("prefill_seconds", [0.0, 0.001, 1000.0])
-async def test_the_first_byte_has_its_time_limit_with_any_estimate(prefill_seconds):
-    relay, events = waiting(prefill_seconds, first_byte_seconds=0.02)
-    assert await asyncio.wait_for(relay.ended, 10) is Ending.TIMED_OUT
-    assert events.ended == 1
-    relay.close()
+@pytest.mark.parametrize("seconds", [1000.0, float("inf")])
+async def test_the_prefill_ends_with_the_attempt_at_the_latest(seconds):
+    attempt, at, capacity = attempting(seconds)
+    await asyncio.sleep(0.01)
+    assert (at.prefill_tokens, capacity) == (TOKENS, [])
+    attempt.done()
+    assert (at.prefill_tokens, at.requests, capacity) == (0, 0, [MODEL])
 
 
-async def test_a_replica_that_goes_down_during_the_prefill_ends_the_attempt():
-    relay, _ = waiting(1000.0)
-    relay.flight.call_back()
-    assert await asyncio.wait_for(relay.ended, 10) is Ending.BROKEN
-    relay.close()
+async def test_nothing_is_left_of_the_estimate_when_the_attempt_is_over():
+    attempt, _, capacity = attempting(0.01)
+    attempt.done()
+    await asyncio.sleep(0.03)
+    assert capacity == [MODEL]
+
+
+async def test_the_first_byte_shows_when_the_prompt_of_a_stream_is_computed():
+    attempt, at, _ = attempting(0.0, stream=True)
+    await asyncio.sleep(0.01)
+    assert at.prefill_tokens == TOKENS
+    attempt.on_first_byte()
+    assert at.prefill_tokens == 0
+    attempt.done()

@@ -48,7 +48,7 @@ class QueueSetup:
             return Placement(target, tokens, self.places[target] > 0)
 
         wish = place(self.lines.ahead(MODEL, Tenant(TenantId(tenant))))
-        if not wish.free or self.lines.waits(MODEL):
+        if not wish.free or MODEL in self.lines.queues:
             await self.lines.turn(
                 MODEL, Tenant(TenantId(tenant)), wish, place, again=again, until=until, expected=1000.0
             )
@@ -92,7 +92,7 @@ async def queue_setup():
         for task in each.tasks:
             with suppress(asyncio.CancelledError, Overloaded, NoReplica, TimeoutError):
                 await task
-        assert not each.lines.waits(MODEL)
+        assert MODEL not in each.lines.queues
         assert each.lengths[-1:] in ([], [0])
 
 

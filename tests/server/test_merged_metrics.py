@@ -29,7 +29,8 @@ def counted(requests: int, seconds: float = 0.2) -> MetricCatalog:
     catalog = MetricCatalog()
     for _ in range(requests):
         catalog.requests.inc("demo", "a", "/v1/chat/completions", 200)
-        catalog.request_seconds.series["demo", "/v1/chat/completions", "warm"].observe_request(seconds, f"r{seconds}")
+        series = catalog.request_seconds.series["demo", "/v1/chat/completions", "warm"]
+        series.observe_requests([(seconds, f"r{seconds}", 0.0)])
     return catalog
 
 

@@ -1,5 +1,6 @@
 """Tenants, a model, and spaces to try things on."""
 
+import dataclasses
 from typing import Any
 
 from gateway.core.ids import TenantId
@@ -36,5 +37,4 @@ def caller(name: str = "acme", scope: str = "", **more: Any) -> Caller:
 def spaces(*observers: Any, **rules: Any) -> PrefixSpaces:
     # Without isolation, nothing expires by default.
     times = dict.fromkeys(("idle_ttl_seconds", "max_age_seconds")) if rules.get("isolation") == "none" else {}
-    common = {name: getattr(RULES, name) for name in RULES.__slots__}
-    return PrefixSpaces(SpaceRules(**common | times | rules), observers)
+    return PrefixSpaces(dataclasses.replace(RULES, **times | rules), observers)

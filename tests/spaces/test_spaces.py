@@ -273,7 +273,7 @@ class TestVersions:
         ends = Ends()
         made = spaces(ends)
         old = made.enter(caller(), MODEL, {}, 0.0)
-        made.count(answer(old.id))
+        made.on_settled(answer(old.id))
         made.enter(caller(), self.NEW, {}, 1.0)
         made.retire(self.NEW, ResetCause.TEMPLATE_CHANGED, 1.0)
         assert ends.causes == ["template_changed"]
@@ -333,14 +333,14 @@ class TestCapacity:
         made = spaces()
         entered = made.enter(caller(), MODEL, {}, 0.0)
         made.reset(SpaceSelection(), MANUAL, 1.0)
-        made.count(answer(entered.id))
+        made.on_settled(answer(entered.id))
         ((epoch, alive),) = made.shown()
         assert (epoch.figures.requests, alive) == (1, False)
         for number in range(2000):
             made.enter(caller(), MODEL, {}, float(number))
             made.reset(SpaceSelection(), MANUAL, float(number))
         assert len(list(made.shown())) == 500
-        made.count(answer(entered.id))  # forgotten meanwhile
+        made.on_settled(answer(entered.id))  # forgotten meanwhile
 
 
 class TestFile:

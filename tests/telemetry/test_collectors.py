@@ -66,10 +66,11 @@ def test_a_histogram_has_the_page_of_the_library(observed):
 
 def test_an_exemplar_has_the_page_of_the_library(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 1234.5)
+    monkeypatch.setattr("time.monotonic", lambda: 500.0)
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     one = Histogram("gateway_seconds", "Seconds.", ("model",), bounds=BOUNDS, registry=ours)
     other = prometheus_client.Histogram("gateway_seconds", "Seconds.", ("model",), buckets=BOUNDS, registry=theirs)
-    one.series["m",].observe_request(0.7, "req-1")
+    one.series["m",].observe_requests([(0.7, "req-1", 500.0)])
     other.labels("m").observe(0.7, {"request_id": "req-1"})
     assert pages(ours) == pages(theirs)
     assert b"req-1" in pages(ours)[1]

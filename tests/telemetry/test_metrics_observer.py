@@ -1,7 +1,10 @@
 """What is counted under which labels."""
 
+import weakref
+
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from records import ACME, refusal, request, settlement, space_end
 
 from gateway.core.canonical import PersonalFinding, RuleMode
@@ -173,13 +176,45 @@ def test_a_value_on_a_bound_shares_its_bucket_with_those_below(counted):
     assert exemplars(counted, "gateway_request_seconds") == {"0.25": "on-the-bound"}
 
 
-def test_a_bucket_names_a_newer_request_after_a_while(counted, monkeypatch):
-    now = 1000.0
-    monkeypatch.setattr("gateway.telemetry.collectors.time.monotonic", lambda: now)
-    for request_id, later in (("first", 0.0), ("too-soon", 0.5), ("newer", 60.0)):
-        now = 1000.0 + later
-        counted.observer.on_settled(settlement(request_id=request_id, seconds=0.2))
+def test_a_bucket_names_a_newer_request_after_a_while(counted):
+    for request_id, later in (("first", 0.0), ("too-soon", 0.5), ("newer", 60.0), ("too-soon-again", 60.5)):
+        counted.observer.on_settled(settlement(request_id=request_id, seconds=0.2, ended_at=1000.0 + later))
     assert exemplars(counted, "gateway_request_seconds") == {"0.25": "newer"}
+
+
+def test_an_exemplar_has_the_time_at_which_its_request_ended(counted, monkeypatch):
+    monkeypatch.setattr("gateway.telemetry.collectors.time.monotonic", lambda: 1030.0)
+    monkeypatch.setattr("gateway.telemetry.collectors.time.time", lambda: 5030.0)
+    counted.observer.on_settled(settlement(ended_at=1000.0))
+    page = openmetrics(counted.catalog.registry).decode()
+    assert '# {request_id="req-1"} 0.2 5000.0' in page
+
+
+def test_every_request_is_counted_at_once_however_many_there_are(counted):
+    for number in range(1, 301):
+        counted.observer.on_settled(settlement())
+        if number in (1, 2, 127, 128, 129, 300):
+            assert counted.value("gateway_request_seconds_count", **CHAT) == number
+            assert counted.value("gateway_overhead_seconds_count", stage="encode") == number
+            assert counted.value("gateway_prompt_tokens_total", model="m", tenant="acme") == 100 * number
+
+
+def test_what_is_not_yet_read_of_requests_is_bounded(counted):
+    class Seconds(float):
+        """Can be referred to weakly."""
+
+    kept = []
+    for _ in range(300):
+        seconds = Seconds(0.2)
+        kept.append(weakref.ref(seconds))
+        counted.observer.on_settled(settlement(seconds=seconds))
+    assert sum(each() is not None for each in kept) < 150
+
+
+def test_what_a_replica_served_before_it_left_does_not_return(counted):
+    counted.observer.on_settled(settlement(predicted_tokens=64, cached_tokens=80))
+    counted.observer.forget_replica(ReplicaId("r0"))
+    assert counted.value("gateway_prediction_error_tokens_total", replica="r0", direction="under") is None
 
 
 def test_an_id_too_long_for_an_exemplar_is_counted_without_it(counted):

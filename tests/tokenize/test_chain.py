@@ -21,12 +21,12 @@ def by_hand(root, ids, size):
     """The formula of the contract, written out."""
     found, previous = [], root
     for start in range(0, len(ids) - size + 1, size):
-        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + tokens(ids[start : start + size]))
+        previous = xxh3_64_intdigest(tokens(ids[start : start + size]), previous)
         found.append(previous)
     return found
 
 
-@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 511, 512, 513, 1024, 5000])
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 511, 512, 513, 1024, 2047, 2048, 5000, 40_000])
 def test_chain_follows_the_formula_whether_or_not_runs_are_remembered(length):
     ids = [(7 * n * n + n) % 50_000 for n in range(length)]
     hasher = ChainHasher()
@@ -43,6 +43,22 @@ def test_longer_prompt_is_hashed_from_where_the_known_one_ends(known, length):
     longer = hasher.extended(5, hasher.chain(5, tokens(ids[:known]), 16), tokens(ids[known // 16 * 16 :]), length)
     assert list(longer.hashes) == by_hand(5, ids, 16)
     assert longer.tokens == length
+
+
+def test_chains_of_two_block_sizes_are_each_right():
+    ids = list(range(5000))
+    hasher = ChainHasher()
+    for size in (16, 32, 8, 16):
+        assert list(hasher.chain(1, tokens(ids), size).hashes) == by_hand(1, ids, size)
+
+
+def test_prompts_that_part_anywhere_are_hashed_right_with_what_is_remembered():
+    ids = list(range(9000))
+    hasher = ChainHasher()
+    for same in (0, 511, 512, 2047, 2048, 2500, 4096, 9000):
+        other = ids[:same] + [7] * (9000 - same)
+        for prompt in (other, other[:4100], other):
+            assert list(hasher.chain(3, tokens(prompt), 16).hashes) == by_hand(3, prompt, 16)
 
 
 def test_chain_is_right_after_more_runs_than_are_remembered():

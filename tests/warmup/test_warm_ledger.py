@@ -122,3 +122,14 @@ class TestBudget:
         assert budget.used(1.0) == (4, 1)
         budget.correct(expense, 0, 4000.0)
         assert budget.used(4000.0) == (0, 0)
+
+
+def test_clients_prompts_are_awaited_while_something_warmed_is_unused(ledger):
+    assert not ledger.awaits_clients
+    warmed(ledger, COMMON)
+    assert ledger.awaits_clients
+    warmed(ledger, COMMON, target=THERE)
+    settled(ledger, COMMON, reused=160)
+    assert ledger.awaits_clients
+    settled(ledger, COMMON, reused=160, target=THERE)
+    assert not ledger.awaits_clients

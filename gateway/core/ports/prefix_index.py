@@ -103,7 +103,7 @@ class PrefixIndex(Protocol):
         ...
 
 
-class PrefixUse(NamedTuple):
+class PrefixUse(msgspec.Struct, frozen=True, gc=False):
     """A request that used a prefix; shown with the prefix at the admin port.
 
     Attributes:
@@ -158,6 +158,11 @@ class SettledPrompt(NamedTuple):
 
 class PromptObserver(Protocol):
     """Gets the prompts of answered requests, of clients and of warm-up. Must not wait."""
+
+    @property
+    def awaits_clients(self) -> bool:
+        """Whether it is to get the prompts of clients' requests now; those of warm-up it always gets."""
+        ...
 
     def on_prompt(self, prompt: SettledPrompt) -> None:
         """A request was answered."""

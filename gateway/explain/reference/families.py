@@ -7,7 +7,8 @@ difference between them: it changed over time, or changes from request to reques
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -115,6 +116,19 @@ class Families:
         self._count(sent, kept.source, number, slot)
         while self._bytes > self._budget_bytes:
             self._drop_oldest()
+
+    def variant(self, text: PromptText) -> int | None:
+        """Names the leading messages and tools of a prompt; None if there are none."""
+        shown = self._read(text)
+        return shown.number if shown.front.messages or shown.front.tools else None
+
+    def count(self, tenant: str, model: str, source: str, variant: int, now: float) -> None:
+        """Count one more request of a variant that ``note`` has counted before; ``now`` is Unix seconds."""
+        sent = self._sent.get((tenant, model))
+        if sent is not None and variant in sent.variants:
+            self._sent.move_to_end((tenant, model))
+            sent.variants.move_to_end(variant)
+            self._count(sent, source, variant, int(now // _SLOT_SECONDS))
 
     def forget_texts(self) -> None:
         """Drop what is remembered of prompts; it is worked out again when needed."""
@@ -232,8 +246,7 @@ class Families:
                     self._drop_count(sent, name, old)
         if len(source.counts) > _VARIANTS:
             # Older time slots are dropped already.
-            requests = {each: sum(slots.values()) for each, slots in source.counts.items() if each != number}
-            self._drop_count(sent, name, min(requests, key=requests.__getitem__))
+            self._drop_count(sent, name, _rarest(source.counts, number))
         if len(sent.sources) > _SOURCES:
             least = min(sent.sources.keys() - {name}, key=lambda each: (sent.sources[each].total(since), each))
             for old in list(sent.sources[least].counts):
@@ -262,6 +275,18 @@ class Families:
         if not sent.variants:
             del self._sent[key]
             self._bytes -= _APPLICATION_BYTES
+
+
+def _rarest(counts: Mapping[int, Mapping[int, int]], kept: int) -> int:
+    """The variant with the fewest requests, the oldest on a tie; never ``kept``."""
+    rarest, fewest = 0, inf
+    for number, slots in counts.items():
+        requests = sum(slots.values())
+        if requests < fewest and number != kept:
+            rarest, fewest = number, requests
+            if requests == 1:
+                break
+    return rarest
 
 
 def _is_same_difference(one: dict[str, Any], other: dict[str, Any]) -> bool:

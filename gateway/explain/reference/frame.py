@@ -10,7 +10,6 @@ repeat most of their lines even if one line holds the time.
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from itertools import repeat
 
 import numpy as np
@@ -111,7 +110,7 @@ class Frame:
     def _begin(self) -> list[str]:
         characters = _OPENING_BEGINNING if self.is_opening else _FRAME_BEGINNING
         begin = _joined(self._segments[:characters])[:characters]
-        wide = sum(sign >= _WIDE for sign in begin)
+        wide = 0 if begin.isascii() else sum(sign >= _WIDE for sign in begin)
         if 2 * wide > len(begin):
             characters //= 3
         found = [begin[:characters]] if len(begin) >= characters else []
@@ -202,7 +201,9 @@ _PLAIN_SIGNS = str.maketrans(
 )
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]++")
 _ASCII = [chr(number) for number in range(128)]
-_ASCII_LETTERS = str.maketrans({each: " " for each in _ASCII if not each.isalpha()})
+_ASCII_LETTERS = bytes(ord(each) if each.isalpha() else 32 for each in _ASCII).ljust(256)
+_ALIKE_LETTERS = bytes(97 if each.isalpha() else 32 for each in _ASCII).ljust(256)
+_ALIKE_LONG_WORD = b"a" * _LONG_WORD_LETTERS
 _ASCII_WORDS = str.maketrans({each: " " for each in _ASCII if not (each.isalnum() or each == "_")})
 _SHINGLE_WORDS = 4
 _MANY_WORDS = 100
@@ -222,9 +223,10 @@ class Segment:
     __slots__ = ("_marks", "is_line", "masked")
 
     def __init__(self, text: str, is_line: bool) -> None:
-        self.masked = masked(text)
+        self.masked, words = _masked(text)
         self.is_line = is_line
-        self._marks: tuple[int, ...] | None = None
+        # A new text in which nothing varies is part of a new frame, which needs its marks.
+        self._marks = None if words is None else self._sample(words)
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -233,11 +235,14 @@ class Segment:
         A frame uses no more than ``_SAMPLED_MARKS`` of all its segments.
         """
         if self._marks is None:
-            words = _words(self.masked)
-            sampled = _sampled(words, min(max(6, len(words) // 4), _SAMPLED_MARKS)) if words else []
-            whole = [digest("\n" + self.masked)] if len(words) > 2 else []
-            self._marks = (*sampled, *whole)
+            self._marks = self._sample(_words(self.masked))
         return self._marks
+
+    def _sample(self, words: list[str]) -> tuple[int, ...]:
+        if not words:
+            return ()
+        sampled = _sampled(words, min(max(6, len(words) // 4), _SAMPLED_MARKS))
+        return (*sampled, digest("\n" + self.masked)) if len(words) > 2 else tuple(sampled)
 
 
 class Wording:
@@ -273,31 +278,40 @@ def _plain(start: int, text: str) -> str:
 
 def masked(text: str) -> str:
     """A text with folded case and blanks, and ``0`` for every number, date, id and address."""
-    is_ascii = text.isascii()
-    if not is_ascii:
+    return _masked(text)[0]
+
+
+def _masked(text: str) -> tuple[str, list[str] | None]:
+    """``masked``, and its ``_words`` if they are known already: where nothing varies."""
+    if not text.isascii():
         text = "".join(map(_plain, range(0, len(text), _NORMALIZED_CHARS), repeat(text))).translate(_PLAIN_SIGNS)
-    text = " ".join(text.lower().split())
+    text = text.lower()
+    # All blanks but a space count as not printable.
+    text = " ".join(text.split()) if "  " in text or not text.isprintable() else text.strip()
     # Most lines hold no varying value: cheap tests skip the expensive expressions.
     if "@" in text:
         text = _ADDRESS.sub("0", text)
-    words = _letter_runs(text)
-    if not words.isdisjoint(_CALENDAR):
+    letters, has_long_word = _letter_runs(text)
+    if not _CALENDAR.isdisjoint(letters):
         text = _CALENDAR_WORD.sub("0", text)
-    if max(map(len, words), default=0) >= _LONG_WORD_LETTERS:
+    if has_long_word:
         text = _LONG_WORD.sub("0", text)
+    is_ascii = text.isascii()
     if not is_ascii:
         text = _CALENDAR_SIGNS.sub("0", text)
     if _has_digit(text):
-        text = _VARYING_RUN.sub("0", _WITH_DIGITS.sub("0", text))
-    return text
+        return _VARYING_RUN.sub("0", _WITH_DIGITS.sub("0", text)), None
+    return text, letters if is_ascii and "_" not in text and "-feira" not in text else None
 
 
-def _letter_runs(text: str) -> set[str]:
-    """All that ``_LETTERS`` finds in a text of lower case."""
-    if text.isascii() and "-feira" not in text:
-        # Translating is six times as fast as the expression.
-        return set(text.translate(_ASCII_LETTERS).split())
-    return set(_LETTERS.findall(text))
+def _letter_runs(text: str) -> tuple[list[str], bool]:
+    """All that ``_LETTERS`` finds in a text of lower case, and whether one of them is a long word."""
+    if not text.isascii() or "-feira" in text:
+        found = _LETTERS.findall(text)
+        return found, max(map(len, found), default=0) >= _LONG_WORD_LETTERS
+    # Translating is six times as fast as the expression.
+    data = text.encode()
+    return data.translate(_ASCII_LETTERS).decode().split(), _ALIKE_LONG_WORD in data.translate(_ALIKE_LETTERS)
 
 
 def _sampled(words: list[str], count: int) -> list[int]:
@@ -331,12 +345,17 @@ def _sentences(line: str) -> list[str]:
     return line.split("\n")
 
 
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+def _pieces(text: str) -> list[tuple[str, bool]]:
     """The lines of a text, long ones in sentences; and whether each is a whole line."""
+    pieces: list[tuple[str, bool]] = []
     for line in text.splitlines():
         if len(line) <= _LINE_CHARACTERS:
-            yield line, True
+            pieces.append((line, True))
             continue
         for sentence in _sentences(line):
-            for at in range(0, len(sentence), _SEGMENT_CHARACTERS):
-                yield sentence[at : at + _SEGMENT_CHARACTERS], False
+            if 0 < len(sentence) <= _SEGMENT_CHARACTERS:
+                pieces.append((sentence, False))
+            else:
+                starts = range(0, len(sentence), _SEGMENT_CHARACTERS)
+                pieces += [(sentence[at : at + _SEGMENT_CHARACTERS], False) for at in starts]
+    return pieces

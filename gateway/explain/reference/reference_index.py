@@ -5,9 +5,8 @@ turn, and occur anywhere. Digests are valid within one process only. ``Groups`` 
 ``SharedTexts`` holds once what many prompts contain: system messages, tools, the history of a conversation.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from sys import getsizeof
 from typing import Generic, Literal, TypeVar
 
@@ -78,12 +77,11 @@ class Thread:
         chain: Digest of each prefix: of the first message, the first two, and so on.
     """
 
-    __slots__ = ("_answered", "_characters", "_messages", "_root", "_tenant", "_whole", "chain", "digests")
+    __slots__ = ("_answered", "_branch", "_characters", "_messages", "_tenant", "_whole", "chain", "digests")
 
     def __init__(self, tenant: str, text: PromptText, skeleton: int | None) -> None:
         """``skeleton`` is the frame's: a single first message, such as a greeting, is ambiguous without it."""
         self._tenant = tenant
-        self._root = skeleton
         self._messages = [each for each in text.messages if each.role not in LEADING_ROLES and each.role != PROMPT_ROLE]
         self.digests = tuple(map(_digest, self._messages))
         # Index n: characters of the first n messages.
@@ -93,6 +91,7 @@ class Thread:
         if self.chain:
             self._whole[0] = hash((tenant, "whole", self.chain[0], skeleton))
         self._answered = [hash((tenant, "answered", link)) for link in self.chain]
+        self._branch = [hash((tenant, "branch", link)) for link in self.chain]
 
     def is_distinctive(self, begin: int, end: int) -> bool:
         """Whether messages have enough text to identify a conversation."""
@@ -141,9 +140,13 @@ class Thread:
         """``whole`` and ``answered`` of all lengths but the whole conversation's."""
         return self._whole[:-1] + self._answered[:-1]
 
+    def beginnings(self) -> list[int]:
+        """``whole``, ``answered`` and ``branch`` of all lengths."""
+        return self._whole + self._answered + self._branch
+
     def branch(self, length: int) -> int:
         """Key of later turns of a conversation with the same first ``length`` messages."""
-        return self._key("branch", self.chain[length - 1])
+        return self._branch[length - 1]
 
     def tails(self) -> Iterator[tuple[int, int, int]]:
         """Keys of requests whose last messages or reply occur anywhere in this prompt, last first; and the begin and
@@ -200,6 +203,19 @@ class Postings:
                 del self._held[key]
         elif held == number:
             del self._held[key]
+
+    def times(self, keys: Iterable[int], count: int) -> dict[int, int]:
+        """How many of the keys hold each number among their last ``count``, in the order of the keys."""
+        times: dict[int, int] = {}
+        get = self._held.get
+        for key in keys:
+            held = get(key)
+            if isinstance(held, dict):
+                for number in islice(reversed(held), count):
+                    times[number] = times.get(number, 0) + 1
+            elif held is not None:
+                times[held] = times.get(held, 0) + 1
+        return times
 
     def latest(self, key: int, count: int) -> Sequence[int]:
         """The last ``count`` numbers of a key, latest first."""
@@ -270,10 +286,8 @@ class Groups:
             is_opening: As in ``Frame``.
             accepts: Whether a group may be chosen.
         """
-        latest = self._by_feature.latest
-        shared = Counter(chain.from_iterable(latest(feature, _GROUPS_PER_FEATURE) for feature in features))
         best, best_share = None, 0.0
-        for group, count in shared.items():
+        for group, count in self._by_feature.times(features, _GROUPS_PER_FEATURE).items():
             # Without its own features no group is similar that has few in common.
             if not are_similar(count, 2 * count / len(features), is_opening):
                 continue
@@ -361,8 +375,10 @@ def part_bytes(part: Message | Tool) -> int:
     """Approximate memory of a message or a tool."""
     if isinstance(part, Tool):
         return _PART_BYTES + getsizeof(part.raw) + getsizeof(part.canonical)
-    calls = sum(_CALL_BYTES + getsizeof(each.arguments) + getsizeof(each.canonical) for each in part.calls)
-    return _PART_BYTES + getsizeof(part.text) + getsizeof(part.reasoning) + calls
+    size = _PART_BYTES + getsizeof(part.text) + getsizeof(part.reasoning)
+    for call in part.calls:
+        size += _CALL_BYTES + getsizeof(call.arguments) + getsizeof(call.canonical)
+    return size
 
 
 def text_bytes(text: PromptText) -> int:

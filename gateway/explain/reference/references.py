@@ -232,7 +232,8 @@ class References:
         thread = reading.thread
         if not thread.digests:
             return self._continued_prompt(kept, reading)
-        for length in range(len(thread.digests), 0, -1):
+        lengths = range(len(thread.digests), 0, -1) if self._postings.holds_any(thread.beginnings()) else ()
+        for length in lengths:
             number = self._turn(kept, reading, length)
             if number is None and length > 1 and thread.branch(length) in self._postings:
                 # A turn one message shorter is continued here; a branch only shares its beginning.

@@ -1,9 +1,10 @@
-"""A fixed-size table of computed blocks, a 4-way set-associative cache with eviction of the oldest entry in a group.
+"""A bounded table of computed blocks, an 8-way set-associative cache with eviction of the oldest entry in a group.
 
-The hash of a block chooses its group of four entries; the entry written longest ago is overwritten when all are taken.
-So the memory never grows, and the least recently used blocks are evicted first. An entry holds the time and either the
-number of a place or marks: bits that accumulate. All blocks of a prompt are read and written at once, by array
-operations: one by one they would double the time of an explanation.
+The hash of a block chooses its group of eight entries; the entry written longest ago is overwritten when all are taken.
+So the least recently used blocks are evicted first. The table doubles with the blocks written until it has its
+capacity, because blocks are written at random: a large table would soon be resident as a whole. An entry holds the time
+and either the number of a place or marks: bits that accumulate. All blocks of a prompt are read and written at once, by
+array operations: one by one they would double the time of an explanation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_WAYS = 4
+_WAYS = 8
 _TICKS = 64
 """Resolution of times in parts of a second; 32 bits last for two years."""
 
@@ -20,11 +21,16 @@ _PLACE_BITS = 32
 _PLACES = (1 << _PLACE_BITS) - 1
 _MARKS = np.uint64(_PLACES)
 
+_FIRST_GROUPS = 1 << 9
+_BLOCKS_PER_GROUP = 2
+"""A table is doubled when so many blocks per group were written: one in ten thousand finds its group full then."""
+
 _ANY_WAY = np.dtype(f"u{_WAYS}")
 """Reads the comparisons with all entries of a group, a byte each, as one number."""
 
 Hashes = NDArray[np.uint64]
 Marks = NDArray[np.uint64]
+Places = NDArray[np.uint64]
 
 
 class BlockRun(NamedTuple):
@@ -55,17 +61,16 @@ class BlockTable:
     """
 
     def __init__(self, blocks: int) -> None:
-        groups = 1 << max((blocks - 1) // _WAYS, 1).bit_length()
-        self._mask = np.uint64(groups - 1)
-        # A group is one CPU cache line: four hashes, then time and place of each in one number.
-        self._table = np.zeros((groups, 2 * _WAYS), np.uint64)
-        self._numbers = self._table.reshape(-1)
+        self._max_groups = 1 << max((blocks - 1) // _WAYS, 1).bit_length()
+        # A group is two CPU cache lines: eight hashes, then time and place of each in one number.
+        self._use(np.zeros((min(_FIRST_GROUPS, self._max_groups), 2 * _WAYS), np.uint64))
+        self._written = 0
         # The blocks looked up last, which are usually recorded next; None after a block was moved or overwritten.
         self._found: _Found | None = None
 
     @property
     def nbytes(self) -> int:
-        """Memory of the table."""
+        """Memory of the table now."""
         return self._table.nbytes
 
     def beginning(self, chain: Sequence[int] | Hashes, start: int = 0, stop: int | None = None) -> list[BlockRun]:
@@ -78,31 +83,35 @@ class BlockTable:
         notes_at, found = self._find(np.asarray(chain, np.uint64))
         found = found[start:stop]
         depth = len(found) if found.all() else int(found.argmin())
+        if not depth:
+            return []
         return [
             BlockRun(note & _PLACES, ((note >> _PLACE_BITS) - 1) / _TICKS, count)
             for note, count in runs(self._numbers[notes_at[start : start + depth]])
         ]
 
-    def put(self, chain: Sequence[int] | Hashes, place: int, at: float) -> None:
+    def put(self, chain: Sequence[int] | Hashes, place: int | Places, at: float) -> None:
         """Record that all blocks of a chain were computed, or used, at a place.
 
         Args:
             chain: The blocks.
-            place: Number of the place.
+            place: Number of the place; or of each block's.
             at: Seconds since the table's start.
         """
         if len(chain):
             hashes = np.asarray(chain, np.uint64)
-            self._write(hashes, *self._find(hashes), _note(at, place))
+            places = place if isinstance(place, np.ndarray) else np.full(hashes.shape, place, np.uint64)
+            self._write(hashes, *self._find(hashes), places | _note(at, 0))
 
-    def known(self, chain: Sequence[int] | Hashes, place: int, since: float) -> int:
-        """Number of blocks from the first on that were recorded with this place, at ``since`` or later."""
+    def known(self, chain: Sequence[int] | Hashes, place: int, since: float, stop: int | None = None) -> int:
+        """Number of blocks from the first on that were recorded with this place, at ``since`` or later; of those before
+        ``stop``. A chain that is recorded next should be passed as for ``beginning``."""
         if not len(chain):
             return 0
         notes_at, found = self._find(np.asarray(chain, np.uint64))
-        before = self._numbers[notes_at]
-        is_known = found & (before >= _note(since, 0)) & (before & np.uint64(_PLACES) == np.uint64(place))
-        return len(chain) if is_known.all() else int(is_known.argmin())
+        before = self._numbers[notes_at[:stop]]
+        is_known = found[:stop] & (before >= _note(since, 0)) & (before & _MARKS == np.uint64(place))
+        return len(is_known) if is_known.all() else int(is_known.argmin())
 
     def put_all(self, chains: Iterable[tuple[Hashes, int, float]]) -> None:
         """As ``put``, for many chains at once, reported late: newer records stay.
@@ -147,29 +156,53 @@ class BlockTable:
         return before
 
     def _write(
-        self, hashes: Hashes, notes_at: NDArray[np.intp], found: NDArray[np.bool_], note: np.uint64 | NDArray[np.uint64]
+        self, hashes: Hashes, notes_at: NDArray[np.intp], found: NDArray[np.bool_], notes: NDArray[np.uint64]
     ) -> None:
-        """Write blocks that ``_find`` has looked up. ``note`` is one entry for all blocks, or one for each."""
-        if found.all():
-            self._numbers[notes_at] = note
+        """Write the entries of blocks that ``_find`` has looked up."""
+        left = (~found).nonzero()[0][::-1]
+        if not left.size:
+            self._numbers[notes_at] = notes
             return
         self._found = None
-        notes = np.full(hashes.shape, note) if isinstance(note, np.uint64) else note
-        self._numbers[notes_at[found]] = notes[found]
+        if self._grow(left.size):
+            notes_at, found = self._find(hashes)
+            self._found = None
+        numbers = self._numbers
+        numbers[notes_at[found]] = notes[found]
         # Each block overwrites the oldest entry of its group. Of several in a group only the one written last stays,
         # which is the first of them; the others follow in the next round.
-        left = np.flatnonzero(~found)[::-1]
         while left.size:
             groups = notes_at[left] // (2 * _WAYS)
             at = groups * (2 * _WAYS) + self._table.take(groups, 0)[:, _WAYS:].argmin(1)
-            self._numbers[at] = hashes[left]
-            self._numbers[at + _WAYS] = notes[left]
-            left = left[self._numbers[at] != hashes[left]]
+            new = hashes[left]
+            numbers[at] = new
+            numbers[at + _WAYS] = notes[left]
+            left = left[numbers[at] != new]
 
     def clear(self) -> None:
         """Remove all blocks."""
         self._table.fill(0)
         self._found = None
+
+    def _use(self, table: NDArray[np.uint64]) -> None:
+        self._table = table
+        self._numbers = table.reshape(-1)
+        self._mask = np.uint64(len(table) - 1)
+
+    def _grow(self, blocks: int) -> bool:
+        """Double the table before so many blocks are written, as often as necessary; returns whether it was doubled.
+
+        The next bit of its hash tells whether an entry stays in its group or moves to the one that is added for it.
+        """
+        self._written += blocks
+        before = len(self._table)
+        while self._written > _BLOCKS_PER_GROUP * (groups := len(self._table)) and groups < self._max_groups:
+            table = np.zeros((2 * groups, 2 * _WAYS), np.uint64)
+            moves = np.tile((self._table[:, :_WAYS] & np.uint64(groups)) != 0, 2)
+            table[:groups] = np.where(moves, 0, self._table)
+            table[groups:] = np.where(moves, self._table, 0)
+            self._use(table)
+        return len(self._table) > before
 
     def _find(self, hashes: Hashes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """For each block the index of its time and place in ``_numbers``, and whether it is present.

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gateway.core.application import prompt_id
 from gateway.core.bounded_cache import BoundedCache
@@ -22,7 +23,7 @@ from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
-from gateway.explain.seen.block_table import BlockRun, BlockTable, Hashes
+from gateway.explain.seen.block_table import BlockRun, BlockTable, Hashes, Places
 from gateway.explain.seen.prompt_hashes import PromptHashes, space_name
 from gateway.explain.seen.seen_messages import SeenPublisher, decode_seen
 
@@ -78,6 +79,11 @@ class LossCauses:
 _PLACES_KEPT = 50_000
 _SPACES_KEPT = 1000
 
+_HALF = np.uint64(1)
+_HALVES = np.array([[0], [_HALF], [_HALF]], np.uint64)
+"""One half of the table's groups, by the lowest bit of a hash, is for the blocks of each space, the other one for those
+of any: neither drives out the other."""
+
 _REPORT_SECONDS = 60.0
 """Blocks computed repeatedly at the same place are reported to other gateways at most once in this time."""
 
@@ -119,16 +125,23 @@ class _SeenWhere(NamedTuple):
     replica: str
 
 
-class _SpaceKeys(NamedTuple):
-    """Keys under which blocks are stored: XOR of a key and a block's hash.
+_Keys = NDArray[np.uint64]
+"""Keys under which blocks are stored, one below the other: that of the space; that of the owner's spaces of the model,
+if the space has an owner; and that of all spaces of the model."""
+
+
+class _Keyed(NamedTuple):
+    """The blocks of a prompt under the keys of its space.
 
     Attributes:
-        here: Of the space.
-        common: Of the owner's spaces of the model, if the space has an owner, and of all spaces of the model.
+        hashes: The hashes of its blocks.
+        keys: The keys.
+        chain: All of it, one key after the other.
     """
 
-    here: np.uint64
-    common: tuple[np.uint64, ...]
+    hashes: Hashes
+    keys: _Keys
+    chain: Hashes
 
 
 class SeenPrompts:
@@ -137,7 +150,7 @@ class SeenPrompts:
     Args:
         hashes: Hashes prompts.
         causes: Events of replicas and epochs.
-        blocks: Capacity of each of two tables, at 16 bytes per block.
+        blocks: Capacity of each half of the table, at 16 bytes per block.
         publisher: Collects prompts for other gateways; None without others.
     """
 
@@ -147,20 +160,19 @@ class SeenPrompts:
         self._publisher = publisher
         self._hashes = hashes
         self._causes = causes
-        self._here = BlockTable(blocks)
-        self._anywhere = BlockTable(blocks)
+        self._table = BlockTable(2 * blocks)
         self._places: list[_SeenWhere] = []
         self._place_numbers: dict[_SeenWhere, int] = {}
         self._wheres: list[SpaceKey] = []
         self._where_numbers: dict[SpaceKey, int] = {}
-        self._space_keys: BoundedCache[SpaceKey, _SpaceKeys] = BoundedCache(_SPACES_KEPT)
-        self._last_keyed: tuple[Hashes, np.uint64, Hashes] | None = None
+        self._space_keys: BoundedCache[SpaceKey, _Keys] = BoundedCache(_SPACES_KEPT)
+        self._last_keyed: _Keyed | None = None
         self._began_at: float | None = None
 
     @property
     def nbytes(self) -> int:
-        """Memory of the tables."""
-        return self._here.nbytes + self._anywhere.nbytes
+        """Memory of the table."""
+        return self._table.nbytes
 
     def seen(self, record: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
         """The blocks of a prompt that were computed before.
@@ -173,14 +185,15 @@ class SeenPrompts:
         own_tokens = len(tokens) // TOKEN_BYTES
         # Engines always compute the last token.
         limit = max(own_tokens - 1, 0) // record.block_size
-        keys = self._keys(record.where)
         held = min(held_tokens // record.block_size, limit)
         here = [Lost(Reason.EVICTED, held)] if held else []
         anywhere: list[Lost] = []
         known = held
         if held < limit:
+            keys = self._keys(record.where)
             hashes = self._hashes.of(record, tokens)
-            for run in self._here.beginning(self._keyed(hashes, keys.here), held, limit):
+            chain = self._keyed(hashes, keys)
+            for run in self._table.beginning(chain, held, limit):
                 place = self._places[run.place]
                 # If a block was computed only before a reset, so were all after it.
                 if anywhere or (reason := self._why_here(place, run.at, record.life)) is None:
@@ -188,9 +201,9 @@ class SeenPrompts:
                 else:
                     here.append(Lost(reason, run.blocks))
                 known += run.blocks
-            for key in keys.common:
+            for start in range(len(hashes), len(chain), len(hashes)):
                 if known < limit:
-                    for run in _behind(self._anywhere.beginning(hashes[:limit] ^ key), known):
+                    for run in _behind(self._table.beginning(chain, start, start + limit), known):
                         anywhere.append(Lost(_why_not(self._wheres[run.place], record.where), run.blocks))
                         known += run.blocks
         return Seen(tuple(here), tuple(anywhere))
@@ -207,15 +220,12 @@ class SeenPrompts:
             return
         self._limit_places(1)
         hashes = self._hashes.of(record, tokens, reply)
-        keys = self._keys(record.where)
         place, where, at = self._numbers(record.where, record.life, record.replica, record.at)
-        here = self._keyed(hashes, keys.here)
+        chain = self._keyed(hashes, self._keys(record.where))
         if self._publisher is not None:
-            known = self._here.known(here, place, at // _REPORT_SECONDS * _REPORT_SECONDS)
+            known = self._table.known(chain, place, at // _REPORT_SECONDS * _REPORT_SECONDS, len(hashes))
             self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
-        self._here.put(here, place, at)
-        for key in keys.common:
-            self._anywhere.put(hashes ^ key, where, at)
+        self._table.put(chain, _places(place, where, len(hashes), len(chain)), at)
 
     def add_peer_prompts(self, data: bytes, now: float) -> None:
         """Record prompts computed for another gateway.
@@ -231,23 +241,21 @@ class SeenPrompts:
         if self._publisher is not None and message.sender == self._publisher.name:
             return
         self._limit_places(len(message.prompts))
-        here: _Chains = []
-        anywhere: _Chains = []
+        chains: _Chains = []
         for prompt in message.prompts:
             where, hashes = message.wheres[prompt.where], prompt.blocks()
             place, number, at = self._numbers(where, prompt.life, prompt.replica, min(prompt.at, now))
-            keys = self._keys(where)
-            here.append((hashes ^ keys.here, place, at))
-            anywhere.extend((hashes ^ key, number, at) for key in keys.common)
-        self._here.put_all(here)
-        self._anywhere.put_all(anywhere)
+            chain = self._keyed(hashes, self._keys(where))
+            chains += (chain[: len(hashes)], place, at), (chain[len(hashes) :], number, at)
+        self._table.put_all(chains)
 
-    def _keyed(self, hashes: Hashes, key: np.uint64) -> Hashes:
-        """A prompt's blocks under a key of its space: the same array for the same prompt, which is looked up once."""
+    def _keyed(self, hashes: Hashes, keys: _Keys) -> Hashes:
+        """A prompt's blocks under the keys of its space: the same array for the same prompt, looked up only once."""
         last = self._last_keyed
-        if last is None or last[0] is not hashes or last[1] != key:
-            last = self._last_keyed = hashes, key, hashes ^ key
-        return last[2]
+        if last is None or last.hashes is not hashes or last.keys is not keys:
+            chain = ((hashes ^ keys) & ~_HALF | _HALVES[: len(keys)]).reshape(-1)
+            last = self._last_keyed = _Keyed(hashes, keys, chain)
+        return last.chain
 
     def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
         """Numbers of a place and of its space, and the time in seconds since the tables' start."""
@@ -267,14 +275,14 @@ class SeenPrompts:
         reason = self._causes.of_epoch(place.life)
         return reason if reason is Reason.EXPIRED else None
 
-    def _keys(self, where: SpaceKey) -> _SpaceKeys:
+    def _keys(self, where: SpaceKey) -> _Keys:
         keys = self._space_keys.get(where)
         if keys is None:
             root, model = self._hashes.root, ModelId(where.model)
-            common = np.uint64(root(model, "", ""))
-            owner = np.uint64(root(model, where.owner, ""))
-            here = np.uint64(root(model, where.adapter, space_name(where)))
-            keys = _SpaceKeys(here, (owner, common) if where.owner else (common,))
+            roots = [root(model, where.adapter, space_name(where)), root(model, "", "")]
+            if where.owner:
+                roots.insert(1, root(model, where.owner, ""))
+            keys = np.array(roots, np.uint64)[:, None]
             self._space_keys.put(where, keys)
         return keys
 
@@ -284,8 +292,7 @@ class SeenPrompts:
             self._forget_all()
 
     def _forget_all(self) -> None:
-        self._here.clear()
-        self._anywhere.clear()
+        self._table.clear()
         for each in (self._places, self._place_numbers, self._wheres, self._where_numbers):
             each.clear()
 
@@ -296,6 +303,13 @@ def _number(place: _SeenWhere, numbers: dict[_SeenWhere, int], places: list[_See
         number = numbers[place] = len(places)
         places.append(place)
     return number
+
+
+def _places(place: int, where: int, blocks: int, entries: int) -> Places:
+    """What is recorded with the entries of so many blocks: under the key of their space their place, else the space."""
+    places = np.full(entries, where, np.uint64)
+    places[:blocks] = place
+    return places
 
 
 def _behind(found: list[BlockRun], known: int) -> Iterator[BlockRun]:

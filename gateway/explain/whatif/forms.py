@@ -40,8 +40,6 @@ FORMS = TOGETHER + 1
 EVERY_FORM = (1 << FORMS) - 1
 """Mask of all forms."""
 
-_IN_EVERY_FORM = np.uint64(EVERY_FORM)
-
 _STRIP = "strip"
 _UNCHANGED_KEPT = 5_000
 
@@ -271,14 +269,15 @@ class SeenForms:
             self._table.mark(computed, forms, at, since)
         if not before.size:
             return [0] * FORMS
-        if (before == _IN_EVERY_FORM).all():
-            return [before.size * record.block_size] * FORMS
-        tokens = [0] * FORMS
+        size, in_every_form, tokens = record.block_size, 0, [0] * FORMS
         for marks, count in runs(np.bitwise_and.accumulate(before)):
-            for number in range(FORMS):
-                if marks >> number & 1:
-                    tokens[number] += count * record.block_size
-        return tokens
+            if marks == EVERY_FORM:
+                in_every_form = count * size
+            elif marks:
+                for number in range(FORMS):
+                    if marks >> number & 1:
+                        tokens[number] += count * size
+        return [in_every_form + each for each in tokens]
 
     def _at(self, record: RequestRecord) -> float:
         if self._began_at is None:

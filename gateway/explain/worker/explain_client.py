@@ -19,7 +19,7 @@ import structlog
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, RequestRecord
+from gateway.core.explanation import CacheEvent, RepeatedRequest, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
 from gateway.explain.worker.explain_messages import (
@@ -38,6 +38,7 @@ from gateway.explain.worker.explain_messages import (
 from gateway.explain.worker.explain_replication import PeerFigures, ReplicatedSeen
 from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
 from gateway.explain.worker.history_keeper import HistoryKeeper
+from gateway.explain.worker.repeats import Identity, Referred, Repeats, identity_of
 from gateway.explain.worker.send_buffer import GoneReplicas, SendBuffer, SentMessage, SkippedSums, sent_message
 from gateway.stats.markers import Marker, MarkerKind
 from gateway.stats.prices import TokenPrices
@@ -100,6 +101,7 @@ class ExplainClient:
         self._questions = OpenQuestions(timeouts.answer_seconds)
         self._send_buffer = SendBuffer(self._options.max_waiting_bytes, self._cannot_send)
         self._skipped = SkippedSums()
+        self._repeats = Repeats()
         self.receives_seen = receives_seen
         self.peer_figures: PeerFigures | None = None
         self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
@@ -144,6 +146,7 @@ class ExplainClient:
             await self.stop()
             self.start()
         elif self._options != before and self._supervisor.child is not None:
+            self._repeats.forget()
             self._send(self._options)
             # With other bounds the worker may start with empty state.
             for event in self._gone_replicas.events():
@@ -184,6 +187,7 @@ class ExplainClient:
     def record_event(self, event: CacheEvent) -> None:
         """See ``Explains``."""
         self._gone_replicas.note(event)
+        self._repeats.forget()
         # Without a process the event is irrelevant: a new process starts with empty state.
         if self._enabled and self._is_running:
             self._send_buffer.add(event)
@@ -278,6 +282,7 @@ class ExplainClient:
 
     def _give_up(self) -> None:
         self._is_running = self._has_options = False
+        self._repeats.forget()
         self._cancel_flush()
         for held in self._send_buffer.give_up():
             self._skip(held)
@@ -285,16 +290,37 @@ class ExplainClient:
     # Sending.
 
     def _take(self, record: RequestRecord) -> None:
-        held, is_plain = self._send_buffer.put(record, with_text=self._is_running)
-        if not held:
-            self._skip(sent_message(record)._replace(is_skipped=False))
+        identity = identity_of(record)
+        referred = None if identity is None else self._repeats.find(identity, record.at)
+        is_held = self._put(record, identity) if referred is None else self._put_repeated(record, referred)
+        if not is_held:
             return
-        if is_plain and not record.warming:
-            self._observer.on_explain_skipped(1)
         if self._send_buffer.unsent_bytes >= _GATHER_BYTES:
             self._flush()
         else:
             self._flush_later()
+
+    def _put(self, record: RequestRecord, identity: Identity | None) -> bool:
+        """Hold a whole request, or count it as skipped; returns whether it is held."""
+        if identity is not None:
+            record = self._repeats.numbered(record)
+        is_held, is_plain = self._send_buffer.put(record, with_text=self._is_running)
+        if not is_held:
+            self._skip(sent_message(record)._replace(is_skipped=False))
+            return False
+        if is_plain and not record.warming:
+            self._observer.on_explain_skipped(1)
+        if not is_plain:
+            self._repeats.sent(record, identity)
+        return True
+
+    def _put_repeated(self, record: RequestRecord, referred: Referred) -> bool:
+        """Hold a reference to an earlier request, or count the request as skipped; returns whether it is held."""
+        repeated = RepeatedRequest.of(record, referred.number)
+        if self._send_buffer.put_repeated(repeated, referred.totals):
+            return True
+        self._skip(sent_message(repeated, referred.totals))
+        return False
 
     def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
         """Pass on prompts computed for another gateway; dropped while the buffer is full."""

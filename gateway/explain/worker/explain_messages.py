@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.canonical import RuleMode
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, RequestRecord
+from gateway.core.explanation import CacheEvent, RepeatedRequest, RequestRecord
 from gateway.core.reasons import Reason
 from gateway.stats.markers import Marker
 from gateway.stats.prices import TokenPrices
@@ -181,7 +181,7 @@ class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         handled: Number of messages handled since the last report.
-        undecodable: Indexes of those that could not be decoded, from 0.
+        undecodable: Indexes, from 0, of those that could not be decoded, or that refer to a request that is not known.
         missed: Tokens by model, tenant label and reason.
         canonical: Edits, saved and lost tokens, by rule and mode.
         seen: Computed prompts to report to other gateways, encoded by ``SeenPublisher``; empty for none.
@@ -226,7 +226,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: Mapping[str, str]
 
 
-Work = RequestRecord | CacheEvent | ExperimentSample | Marker | SkippedTotals | PeerPrompts
+Work = RequestRecord | RepeatedRequest | CacheEvent | ExperimentSample | Marker | SkippedTotals | PeerPrompts
 ToWorker = WorkerOptions | StoredHistory | Work | Question
 FromWorker = Ready | WorkReport | QuestionAnswer | Notice
 Message = ToWorker | FromWorker
@@ -235,6 +235,7 @@ _TYPES: tuple[type, ...] = (
     WorkerOptions,
     StoredHistory,
     RequestRecord,
+    RepeatedRequest,
     CacheEvent,
     ExperimentSample,
     Marker,

@@ -84,6 +84,14 @@ class ExplainParts:
         """Explain a request, and remember it."""
         return self._explainer.explain(record)
 
+    def variant(self, record: RequestRecord) -> int | None:
+        """Names the leading messages of a request for ``count_variant``; None without any."""
+        return self._explainer.variant(record)
+
+    def count_variant(self, record: RequestRecord, variant: int) -> None:
+        """Count a request whose leading messages are known for its client family."""
+        self._families.count(record.tenant, record.model, record.source, variant, record.at)
+
     def observe(self, record: RequestRecord, explanation: Explanation) -> Explanation:
         """Add the effects of rules to an explanation."""
         if self._whatif is not None:

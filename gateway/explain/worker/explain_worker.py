@@ -7,14 +7,15 @@ place of the exception only, because its message may quote a prompt.
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import GatewayError
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import Attribution, CacheEvent, Explanation, RequestRecord
+from gateway.core.explanation import Attribution, CacheEvent, Explanation, RepeatedRequest, RequestRecord
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.worker.explain_messages import (
     FromWorker,
@@ -30,6 +31,8 @@ from gateway.explain.worker.explain_messages import (
     WorkerOptions,
     WorkReport,
 )
+from gateway.explain.worker.repeats import REFERRED
+from gateway.stats.entries import without_text
 from gateway.stats.markers import Marker
 
 if TYPE_CHECKING:
@@ -37,6 +40,20 @@ if TYPE_CHECKING:
 
 
 _NOTICE_SECONDS = 60.0
+
+
+class _Referred(NamedTuple):
+    """An explained request that later ones can refer to.
+
+    Attributes:
+        record: The request, without body, token ids and replies.
+        explanation: Its explanation.
+        variant: As ``ExplainParts.variant``.
+    """
+
+    record: RequestRecord
+    explanation: Explanation
+    variant: int | None
 
 
 class ExplainWorker:
@@ -62,13 +79,22 @@ class ExplainWorker:
         self._undecodable: list[int] = []
         self._missed: dict[tuple[str, str, Reason], int] = {}
         self._canonical: dict[tuple[str, RuleMode], tuple[int, int, int]] = {}
+        self._referred: BoundedCache[int, _Referred] = BoundedCache(REFERRED)
         self.is_behind = False
         self._noticed: dict[tuple[str, str], tuple[float, int]] = {}
 
     def handle(self, message: ToWorker) -> Sequence[FromWorker]:
         """Handle a message; returns the replies to send at once."""
         match message:
-            case RequestRecord() | CacheEvent() | ExperimentSample() | Marker() | SkippedTotals() | PeerPrompts():
+            case (
+                RequestRecord()
+                | RepeatedRequest()
+                | CacheEvent()
+                | ExperimentSample()
+                | Marker()
+                | SkippedTotals()
+                | PeerPrompts()
+            ):
                 return self._work(message)
             case StoredHistory():
                 return self._restore(message)
@@ -118,6 +144,8 @@ class ExplainWorker:
         match message:
             case RequestRecord():
                 return self._explain(parts, message)
+            case RepeatedRequest():
+                return self._repeat(parts, message)
             case SkippedTotals():
                 gpus = self._gpus.get(message.model, 1)
                 return self._attempt("writing down", lambda: parts.add_skipped(message, gpus))
@@ -150,9 +178,27 @@ class ExplainWorker:
         notices = [*notices, *parts.notices()]
         if record.warming:
             return notices
+        if record.number and record.parts:
+            referred = _Referred(without_text(record), explanation, parts.variant(record))
+            self._referred.put(record.number, referred)
+        return [*notices, *self._write_down(parts, record, explanation)]
+
+    def _repeat(self, parts: "ExplainParts", repeated: RepeatedRequest) -> Sequence[FromWorker]:
+        referred = self._referred.peek(repeated.number)
+        if referred is None:
+            self._undecodable.append(self._handled - 1)  # the gateway counts its tokens
+            return ()
+        record = repeated.record(referred.record)
+        if referred.variant is not None:
+            parts.count_variant(record, referred.variant)
+        return self._write_down(parts, record, referred.explanation)
+
+    def _write_down(
+        self, parts: "ExplainParts", record: RequestRecord, explanation: Explanation
+    ) -> Sequence[FromWorker]:
         self._count(record, explanation)
         gpus = self._gpus.get(record.model, 1)
-        return [*notices, *self._attempt("writing down", lambda: parts.add_request(record, explanation, gpus))]
+        return self._attempt("writing down", lambda: parts.add_request(record, explanation, gpus))
 
     def _count(self, record: RequestRecord, explanation: Explanation) -> None:
         for each in explanation.missed:

@@ -16,7 +16,7 @@ import msgspec
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord
+from gateway.core.explanation import CacheEvent, CacheHistory, RepeatedRequest, RequestRecord
 from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, encode
 from gateway.stats.markers import Marker
 
@@ -64,7 +64,7 @@ class SendBuffer:
         self._on_unsendable = on_unsendable
         self._held = 0
         self._roomy = True
-        self._unsent: deque[tuple[Work, int]] = deque()
+        self._unsent: deque[tuple[Work, int, SkippedTotals | None]] = deque()
         self._unsent_bytes = 0
         self._sent: deque[SentMessage] = deque()
 
@@ -117,26 +117,34 @@ class SendBuffer:
         self.add(record, plain + text)
         return True, not record.parts
 
-    def add(self, work: Work, size: int = _PLAIN_BYTES) -> None:
-        """Hold a message regardless of the bound; for rare messages."""
+    def put_repeated(self, repeated: RepeatedRequest, totals: SkippedTotals) -> bool:
+        """Hold a reference to an earlier request, whose tokens are ``totals``; returns whether it is held."""
+        size = _PLAIN_BYTES + _HOLDER_BYTES * len(repeated.holders)
+        if self._held + size > self.max_bytes:
+            return False
+        self.add(repeated, size, totals)
+        return True
+
+    def add(self, work: Work, size: int = _PLAIN_BYTES, totals: SkippedTotals | None = None) -> None:
+        """Hold a message regardless of the bound; for rare messages. ``totals``: its tokens, if not in it."""
         self._held += size
         self._unsent_bytes += size
-        self._unsent.append((work, size))
+        self._unsent.append((work, size, totals))
 
     def add_first(self, work: Work, size: int = _PLAIN_BYTES) -> None:
         """As ``add``, before all unsent messages."""
         self._held += size
         self._unsent_bytes += size
-        self._unsent.appendleft((work, size))
+        self._unsent.appendleft((work, size, None))
 
     def encoded(self) -> bytearray:
         """The frames to send next, about ``_ENOUGH_BYTES``; empty if there are none."""
         out = bytearray()
         while self._unsent and len(out) < _ENOUGH_BYTES:
-            work, estimate = self._unsent.popleft()
+            work, estimate, totals = self._unsent.popleft()
             self._held -= estimate
             self._unsent_bytes -= estimate
-            held = sent_message(work)
+            held = sent_message(work, totals)
             try:
                 size = encode(work, out)
             except Exception as error:  # noqa: BLE001 - after any failure its tokens are counted
@@ -155,7 +163,7 @@ class SendBuffer:
 
     def give_up(self) -> list[SentMessage]:
         """Release and return all messages."""
-        lost = [*self._sent, *(sent_message(work) for work, _ in self._unsent)]
+        lost = [*self._sent, *(sent_message(work, totals) for work, _, totals in self._unsent)]
         self._sent.clear()
         self._unsent.clear()
         self._held = self._unsent_bytes = 0
@@ -174,9 +182,11 @@ def _without_observation(canonical: Canonicalized) -> Canonicalized:
     return Canonicalized(context_lost=canonical.context_lost, blocks=canonical.blocks)
 
 
-def sent_message(work: Work) -> SentMessage:
-    """The record of a held message; ``size`` is set later."""
+def sent_message(work: Work, totals: SkippedTotals | None = None) -> SentMessage:
+    """The record of a held message; ``size`` is set later. ``totals``: its tokens, if it does not say them itself."""
     match work:
+        case RepeatedRequest():
+            return SentMessage(0, totals, is_counted=False, is_skipped=False)
         case RequestRecord():
             totals = None if work.warming else SkippedTotals.of(work)
             return SentMessage(0, totals, is_counted=False, is_skipped=not work.parts)

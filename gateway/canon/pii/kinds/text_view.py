@@ -6,6 +6,7 @@ bounded or possessive, so that the search takes linear time for any text.
 """
 
 import re
+import string
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
@@ -19,8 +20,17 @@ START = r"(?<![0-9A-Za-z_])(?<![0-9][.\-])"
 END = r"(?![0-9A-Za-z_]|[.\-][0-9])"
 """Where a number may end."""
 
+# The search for a literal is many times faster than one for a class: zones are searched in a copy of the text in which
+# each character stands for its class.
+_DIGIT, _BETWEEN, _OTHER = b"0 \n"
+_CLASSES = bytearray([_OTHER]) * 256
+for _character in b" .()/-" + string.ascii_letters.encode():
+    _CLASSES[_character] = _BETWEEN
+for _character in string.digits.encode():
+    _CLASSES[_character] = _DIGIT
+
 _CLUSTER_DIGITS = 5
-_CLUSTER = re.compile(rf"[0-9](?:[ .()/\-A-Za-z]{{0,3}}+[0-9]){{{_CLUSTER_DIGITS - 1},4096}}+")
+_CLUSTER = re.compile(rb"0(?: {0,3}+0){%d,4096}+" % (_CLUSTER_DIGITS - 1))
 # Most clusters are dates and times.
 _DATE = re.compile(r"(?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2})?")
 _BEFORE = 10
@@ -62,10 +72,11 @@ class TextView:
     def zones(self) -> list[Span]:
         """Ranges with numbers, sorted and disjoint."""
         zones: list[Span] = []
-        if digit_count(self.text) < _CLUSTER_DIGITS:
+        classes = _classes(self.text)
+        if classes.count(_DIGIT) < _CLUSTER_DIGITS:
             return zones
-        for cluster in _CLUSTER.finditer(self.text):
-            if _DATE.fullmatch(cluster[0]):
+        for cluster in _CLUSTER.finditer(classes):
+            if _DATE.fullmatch(self.text, cluster.start(), cluster.end()):
                 continue
             start, end = max(cluster.start() - _BEFORE, 0), cluster.end() + _BEHIND
             if zones and start <= zones[-1][1]:
@@ -103,6 +114,11 @@ class TextView:
         window = self.text[max(start - _UUID_CHARS, 0) : end + _UUID_CHARS]
         offset = start - max(start - _UUID_CHARS, 0)
         return any(uuid.start() <= offset < uuid.end() for uuid in _UUID.finditer(window))
+
+
+def _classes(text: str) -> bytes:
+    """The class of each character of a text; one beyond ASCII is a question mark before."""
+    return text.encode("ascii", "replace").translate(_CLASSES)
 
 
 _NO_DIGITS = bytes(set(range(256)) - set(b"0123456789"))

@@ -1,0 +1,126 @@
+"""Decides which requests need no explanation of their own.
+
+A request whose chosen replica was known to hold every block of its prompt misses only what the replica did not reuse,
+and what fills no block: its explanation follows from its counts. Sent again with the same counts and the same answer,
+it has the same explanation to the token, so that the explain worker gets a reference to the earlier request instead of
+the prompt: no comparison, no look-up, a tenth of the bytes.
+
+The whole request is sent again from time to time, because the worker orders and dates what it remembers by it.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.core.bounded_cache import BoundedCache
+from gateway.core.experiment_group import HeldOut
+from gateway.core.explanation import RequestRecord
+from gateway.explain.worker.explain_messages import SkippedTotals
+
+REFERRED = 1000
+"""Requests that can be referred to. Gateway and worker both keep the last ones, in the order of sending."""
+
+_PROMPTS = 10_000
+"""Prompts of which it is known that they were sent; with more of them, some are sent once more than necessary."""
+
+_WHOLE_AGAIN_SECONDS = 30.0
+"""Age at which a request is not referred to any more. What the worker dates by whole requests is late by this time at
+most, and its causes of evictions and expiry are minutes or hours old."""
+
+Identity = tuple[object, ...]
+
+
+class Referred(NamedTuple):
+    """A request that later ones can refer to.
+
+    Attributes:
+        number: Its ``RequestRecord.number``.
+        at: Its ``RequestRecord.at``.
+        totals: Its tokens, which are those of later ones.
+    """
+
+    number: int
+    at: float
+    totals: SkippedTotals
+
+
+class Repeats:
+    """The last whole requests that were sent, by what their explanation depends on."""
+
+    def __init__(self) -> None:
+        self._sent: BoundedCache[Identity, Referred] = BoundedCache(REFERRED)
+        self._prompts: BoundedCache[Identity, bool] = BoundedCache(_PROMPTS)
+        self._number = 0
+
+    def find(self, identity: Identity, at: float) -> Referred | None:
+        """The request to refer to; None if a request has to be sent as a whole. ``at`` as in ``RequestRecord``."""
+        referred = self._sent.peek(identity)
+        return referred if referred is not None and 0 <= at - referred.at < _WHOLE_AGAIN_SECONDS else None
+
+    def numbered(self, record: RequestRecord) -> RequestRecord:
+        """A whole request with the number by which later ones refer to it, unless it is the first with its prompt.
+
+        What fills no block is new in the first request of a prompt, and known in those that follow.
+        """
+        if _prompt_of(record) not in self._prompts:
+            return record
+        self._number += 1
+        return msgspec.structs.replace(record, number=self._number)
+
+    def sent(self, record: RequestRecord, identity: Identity | None) -> None:
+        """Note a whole request that was sent with its text."""
+        if len(record.parts) == 1 and not record.warming:
+            self._prompts.put(_prompt_of(record), True)
+        if identity is not None and record.number:
+            self._sent.put(identity, Referred(record.number, record.at, SkippedTotals.of(record)))
+
+    def forget(self) -> None:
+        """Refer to none of the requests sent so far: the worker's state, its rules or a cache have changed."""
+        self._sent.clear()
+        self._prompts.clear()
+
+
+def _prompt_of(record: RequestRecord) -> Identity:
+    return record.where, record.own_tokens, hash(record.parts[0])
+
+
+def identity_of(record: RequestRecord) -> Identity | None:
+    """All that the explanation of a request depends on; None if it depends on more than its record.
+
+    What other replicas hold is not part of it: the chosen one was known to hold every block. Prompt and answer are
+    identified by 64-bit hashes with a random key, the body, where the tokens are the same, by its size.
+    """
+    own, counted, size, hits = record.own_tokens, record.prompt_tokens, record.block_size, record.cached_tokens
+    if len(record.parts) != 1 or size < 1 or counted < 1 or record.bypasses_cache or record.is_blind or record.warming:
+        return None
+    blocks = (own - 1) // size * size
+    if blocks < 1 or (record.predicted_tokens < blocks and (hits is None or hits < round(blocks * counted / own))):
+        return None
+    canonical = record.canonical
+    if canonical.asked or canonical.context_lost or canonical.blocks or record.held_out is not HeldOut.NO:
+        return None
+    return (
+        *_prompt_of(record),
+        counted,
+        hits,
+        record.predicted_tokens,
+        record.completion_tokens,
+        len(record.body),
+        hash(record.replies),
+        size,
+        record.replica,
+        record.rank,
+        record.life,
+        record.endpoint,
+        record.tenant,
+        record.tenant_label,
+        record.source,
+        record.session,
+        record.prompt,
+        record.token_source,
+        record.status,
+        record.template_tells_time,
+        record.tools_first,
+        record.measured,
+        canonical.modes,
+    )
