@@ -154,12 +154,12 @@ class ResponseRelay:
         """
         self.last_byte_at = now = self._loop.time()
         self.until = min(now + self._pause_seconds, self._deadline)
-        if not self._streamed:
-            self._body += data
-            if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
-                self._pass_on()
-            return
         if self._first_byte_at is None:
+            if not self._streamed:
+                self._body += data
+                if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
+                    self._pass_on()
+                return
             self._first_byte_at = now
             self._attempt.on_first_byte()
         size = len(data)

@@ -12,7 +12,6 @@ from relaying import relaying
 
 from gateway.core.outcome import Ending
 from gateway.http_client import Broken
-from gateway.http_client.client import HttpExchange
 from gateway.http_client.connection import Connection
 
 EVENTS = st.sampled_from(
@@ -122,7 +121,7 @@ async def passed_through(reads, congested_after, *, wanted):
     relay = relaying(client, stream_options={"include_usage": wanted})
     connection = Connection(asyncio.get_running_loop(), "replica", lambda _: None)
     connection._transport = transport = Transport()
-    relay.exchange = HttpExchange(relay, connection)
+    relay.exchange = connection
     connection.send(b"", b"", relay)
     waiting = deque(
         [b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n", *reads]
@@ -140,7 +139,6 @@ async def passed_through(reads, congested_after, *, wanted):
     if client.congested:
         asyncio.get_running_loop().call_soon(client.read)
     outcome = await relay.finish()
-    relay.exchange.close()
     assert not transport.aborted
     return (client.got, outcome.ending, outcome.usage), client
 
