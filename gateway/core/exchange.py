@@ -241,7 +241,8 @@ class Exchange:
             raise InvalidResponse("the response has begun before")
         port = self.owner.port
         common, close = port.common_lines, port.leaving
-        lines = [_STATUS_LINES[status], common]
+        parts = [_STATUS_LINES[status], common]
+        breaks = 2 + common.count(b"\n")  # the status line, and the empty one at the end
         length = None
         for name, value in headers:
             if name == b"content-length":
@@ -251,7 +252,8 @@ class Exchange:
             elif name == b"connection":
                 close = close or b"close" in value.lower()
                 continue
-            lines.append(b"%b: %b\r\n" % (name, value))
+            parts += (name, b": ", value, b"\r\n")
+            breaks += 1
         self.started = True
         self.expects_continue = False
         if self.method == "HEAD" or status in _WITHOUT_BODY:
@@ -262,13 +264,14 @@ class Exchange:
             close = True
         else:
             self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+            parts.append(b"transfer-encoding: chunked\r\n")
+            breaks += 1
         if close or not self.keep_alive:
             self.keep_alive = False
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        head = b"".join(lines)
-        breaks = len(lines) - 1 + common.count(b"\n")
+            parts.append(b"connection: close\r\n")
+            breaks += 1
+        parts.append(b"\r\n")
+        head = b"".join(parts)
         if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
             self.started = False
             raise InvalidResponse("a header has a line break or a NUL in it")
