@@ -132,6 +132,7 @@ def parse_request(
         received_at=received_at,
         caller=caller,
         peer=peer,
+        size=len(body),
         timeout_seconds=None if timeout is None else _seconds(timeout),
         dropped=dropped,
     )
