@@ -50,7 +50,11 @@ AREAS: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
     "routing": (["gateway/routing"], ["tests/routing"], _SCENARIOS),
     "order": (["gateway/kv_events/order.py"], ["tests/kv_events"], _SCENARIOS),
     "canon": (["gateway/canon"], ["tests/canon"], _SCENARIOS),
-    "parse": (["gateway/api/parse.py"], _WHOLE_REQUESTS[:2], [*_SCENARIOS, *_WHOLE_REQUESTS[2:]]),
+    "parse": (
+        ["gateway/api/parse.py", "gateway/api/body_json.py"],
+        _WHOLE_REQUESTS[:2],
+        [*_SCENARIOS, *_WHOLE_REQUESTS[2:]],
+    ),
     "proxy": (
         ["gateway/proxy", "gateway/fleet/breaker.py"],
         ["tests/proxy", "tests/fleet"],

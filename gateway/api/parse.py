@@ -4,29 +4,24 @@ Only the fields that the gateway itself reads are checked: model, the prompt's o
 everything else, and its error passes through: a stricter parser here would refuse what a newer engine accepts.
 """
 
-import codecs
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import orjson
-
 from gateway.api.asked_prompt import Asked, PromptHeaders, asked_prompt
+from gateway.api.body_json import (
+    LONG,
+    SHORT_BYTES,
+    fits,
+    parsed_at_once,
+    parsed_in_portions,
+    too_much,
+    unreadable,
+)
 from gateway.api.request_numbers import check_numbers
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
-from gateway.core.json_portions import (
-    MAX_TEXT_BYTES,
-    PORTION,
-    InvalidJson,
-    JsonCounts,
-    JsonLimits,
-    TooMuchJson,
-    built,
-    lenient,
-    scanned,
-    upper_bounds,
-)
+from gateway.core.json_portions import PORTION, InvalidJson, JsonLimits, TooMuchJson, scanned, upper_bounds
 from gateway.core.numbers import MAX_SEQUENCES
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest, Endpoint
@@ -36,23 +31,11 @@ from gateway.prompts import PromptRegistry
 _MAX_PROMPTS = 4096
 """Prompts in one request."""
 
-_SHORT_BYTES = 1024 * 1024
-_SHORT_VALUES = 20_000
-"""A body up to this size, with no more brackets, colons and commas, is parsed in one go, which takes some 10 ms at
-most; all others are parsed in portions."""
-
-_LONG = object()
-"""Stands for the value of a body that is parsed in portions."""
-
 _CHECKED_AT_ONCE = 5000
 """Messages, or prompts, that are checked in one portion."""
 
 _CONTENT = (str, list, type(None))
 """Types of the content of a message."""
-
-_VALUE_BYTES = 64
-_CONTAINER_BYTES = 128
-"""Memory of a parsed number, name or short string, and of a list or object, including its slot in the container."""
 
 _SECONDS = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 
@@ -103,16 +86,18 @@ def parse_request(
         NotFound: the model, or the prompt, is unknown.
     """
     try:
-        fields = _parsed_at_once(body, limits, hold)
-        if fields is _LONG:
-            fields = yield from _parsed_in_portions(body, limits, hold)
+        fields = parsed_at_once(body, limits, hold)
+        if fields is LONG:
+            fields = yield from parsed_in_portions(body, limits, hold)
     except InvalidJson as error:
-        raise (yield from _unreadable(body, str(error), limits.depth)) from None
+        raise (yield from unreadable(body, str(error), limits.depth)) from None
     if not isinstance(fields, dict):
         raise BadRequest("The body must be a JSON object.", code="invalid_json")
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
         if fields.get("messages"):
-            yield from _check_messages(fields, limits)  # its errors name positions in the client's own messages
+            further = _check_chat(fields, limits)  # its errors name positions in the client's own messages
+            if further is not None:
+                yield from further
         asked = asked_prompt(prompts, prompt_headers, endpoint, Asked(body, fields, caller))
         if asked.body is not body:
             hold(len(asked.body))
@@ -127,7 +112,9 @@ def parse_request(
     if options is not None and not isinstance(options, dict):
         raise _wrong_type("stream_options", "an object")
     if endpoint is Endpoint.CHAT:
-        yield from _check_messages(fields, limits)
+        further = _check_chat(fields, limits)
+        if further is not None:
+            yield from further
     else:
         yield from _check_prompt(fields)
     check_numbers(endpoint, fields, max_sequences)
@@ -145,6 +132,7 @@ def parse_request(
         received_at=received_at,
         caller=caller,
         peer=peer,
+        size=len(body),
         timeout_seconds=None if timeout is None else _seconds(timeout),
         dropped=dropped,
     )
@@ -193,121 +181,12 @@ def _seconds(value: bytes) -> float:
     return seconds
 
 
-def _fits(counts: JsonCounts, limits: JsonLimits) -> bool:
-    return (
-        counts.containers <= limits.containers and counts.members <= limits.members and counts.values <= limits.values
-    )
+def _check_chat(fields: dict[str, Any], limits: JsonLimits) -> Portioned[None] | None:
+    """Check messages and tools.
 
-
-def _weight(body: bytes, counts: JsonCounts) -> int:
-    """Estimated memory of a parsed body. Texts take as much as in the body; with characters beyond ASCII up to four
-    times as much, usually twice."""
-    texts = len(body) if body.isascii() else 2 * len(body)
-    return texts + _VALUE_BYTES * (counts.values + counts.members) + _CONTAINER_BYTES * counts.containers
-
-
-def _parsed_at_once(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Any:
-    """The value of a body; ``_LONG`` if it is to be parsed in portions."""
-    if len(body) > _SHORT_BYTES:
-        return _LONG
-    most = upper_bounds(body)
-    if most.members + most.values > _SHORT_VALUES or not _fits(most, limits):
-        return _LONG
-    hold(_weight(body, most))
-    try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        try:
-            fields = lenient(body)
-        except RecursionError:
-            raise _too_deep(limits.depth) from None
-        except ValueError:
-            raise InvalidJson(str(error)) from None
-    # Every level opens with a bracket: most bodies have too few of them to be too deep.
-    if most.containers > limits.depth and isinstance(fields, (dict, list)) and _deeper_than(fields, limits.depth):
-        raise _too_deep(limits.depth)
-    return fields
-
-
-def _parsed_in_portions(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Portioned[Any]:
-    yield
-    try:
-        structure = yield from scanned(body, limits)
-        hold(_weight(body, structure.counts))
-        return (yield from built(body, structure))
-    except TooMuchJson as error:
-        raise _too_much(error.kind, limits, "The body", "Send fewer messages, parts or tools.") from None
-
-
-def _too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | None = None) -> BadRequest:
-    """The error for JSON that exceeds a limit."""
-    if kind == "depth":
-        return _too_deep(limits.depth)
-    if kind == "text":
-        return BadRequest(
-            f"{where} holds a string that takes more than {MAX_TEXT_BYTES} bytes of memory. One character beyond"
-            " U+FFFF, such as an emoji, makes every character of its string take four: send the text in several parts.",
-            param=param,
-            code="text_too_long",
-        )
-    most = {
-        "containers": f"{limits.containers} objects and lists",
-        "members": f"{limits.members} members of objects (server.max_json_members)",
-        "values": f"{limits.values} values (server.max_json_values)",
-    }
-    return BadRequest(f"{where} holds more than {most[kind]}. {fix}", param=param, code="too_many_values")
-
-
-def _unreadable(body: bytes, text: str, max_depth: int) -> Portioned[BadRequest]:
-    """The error for a body that is not JSON; ``text`` is the parser's message."""
-    if not body:
-        return BadRequest("The body is empty; it must be a JSON object.", code="invalid_json")
-    if "depth limit" in text:
-        return _too_deep(max_depth)
-    offset = yield from _invalid_byte(body)
-    if offset is not None:
-        return BadRequest(f"The body is not UTF-8: invalid byte at offset {offset}.", code="invalid_utf8")
-    if "surrogate" in text or "hex escape" in text:
-        return BadRequest(
-            f"The body holds half of a surrogate pair (\\ud800 to \\udfff alone), which is no character: {text}",
-            code="invalid_unicode",
-        )
-    return BadRequest(f"The body is not valid JSON: {text}", code="invalid_json")
-
-
-def _invalid_byte(body: bytes) -> Portioned[int | None]:
-    """Offset of the first byte that is not UTF-8; None if all of them are."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for start in range(0, len(body), PORTION):
-        pending = len(decoder.getstate()[0])
-        try:
-            decoder.decode(body[start : start + PORTION], final=start + PORTION >= len(body))
-        except UnicodeDecodeError as error:
-            return start - pending + error.start
-        if start:
-            yield
-    return None
-
-
-def _too_deep(limit: int) -> BadRequest:
-    return BadRequest(f"The body is nested deeper than {limit} levels.", code="nesting_too_deep")
-
-
-def _deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [
-            child
-            for container in level
-            for child in (container.values() if isinstance(container, dict) else container)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _check_messages(fields: dict[str, Any], limits: JsonLimits) -> Portioned[None]:
+    Returns:
+        The rest of the checks; None for most bodies, which have few messages and no tool calls.
+    """
     messages = fields.get("messages")
     if messages is None:
         raise BadRequest(
@@ -317,8 +196,22 @@ def _check_messages(fields: dict[str, Any], limits: JsonLimits) -> Portioned[Non
         raise _wrong_type("messages", "a list of messages")
     if not messages:
         raise BadRequest("`messages` is empty: give at least one message.", param="messages", code="invalid_value")
-    arguments = None
-    for position, message in enumerate(messages):
+    checked = _check_messages(messages, 0, min(len(messages), _CHECKED_AT_ONCE))
+    if checked < len(messages):
+        return _check_further(fields, messages, checked, limits)
+    if "tools" in fields:
+        _check_tools(fields)
+    return None
+
+
+def _check_messages(messages: list[Any], start: int, end: int) -> int:
+    """Check the form of the messages between two positions.
+
+    Returns:
+        The first position of one with tool calls, which ends the check; else ``end``.
+    """
+    for position in range(start, end):
+        message = messages[position]
         # A parsed value is of no subclass: its type is compared, which is faster than ``isinstance``.
         if type(message) is not dict:
             raise _wrong_type(f"messages[{position}]", "an object with a role")
@@ -327,10 +220,26 @@ def _check_messages(fields: dict[str, Any], limits: JsonLimits) -> Portioned[Non
         if type(message.get("content")) not in _CONTENT:
             raise _wrong_type(f"messages[{position}].content", "a string or a list of content parts")
         if "tool_calls" in message:
-            arguments = arguments or _ArgumentsCheck(limits)
-            yield from arguments.check(position, message["tool_calls"])
-        if position % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
+            return position
+    return end
+
+
+def _check_further(fields: dict[str, Any], messages: list[Any], checked: int, limits: JsonLimits) -> Portioned[None]:
+    """Check tool calls, and further messages; ``checked`` is what ``_check_messages`` returned for the first ones."""
+    arguments = _ArgumentsCheck(limits)
+    end = min(len(messages), _CHECKED_AT_ONCE)
+    while checked < len(messages):
+        if checked < end:
+            yield from arguments.check(checked, messages[checked]["tool_calls"])
+            checked += 1
+        else:
             yield
+            end = min(len(messages), end + _CHECKED_AT_ONCE)
+        checked = _check_messages(messages, checked, end)
+    _check_tools(fields)
+
+
+def _check_tools(fields: dict[str, Any]) -> None:
     tools = fields.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise _wrong_type("tools", "a list")
@@ -360,7 +269,7 @@ class _ArgumentsCheck:
             except TooMuchJson as error:
                 name = f"messages[{message}].tool_calls[{number}].function.arguments"
                 fix = "Send fewer tool calls, or shorter arguments."
-                raise _too_much(error.kind, self._limits, f"`{name}`", fix, name) from None
+                raise too_much(error.kind, self._limits, f"`{name}`", fix, name) from None
             self._looked_at += 1
             if self._looked_at % _CHECKED_AT_ONCE == 0:
                 yield
@@ -370,8 +279,8 @@ class _ArgumentsCheck:
         if len(text) > PORTION:
             yield
         left = self._left
-        counts = upper_bounds(text) if len(text) <= _SHORT_BYTES else None
-        if counts is None or not _fits(counts, left):
+        counts = upper_bounds(text) if len(text) <= SHORT_BYTES else None
+        if counts is None or not fits(counts, left):
             try:
                 counts = (yield from scanned(text, left)).counts
             except InvalidJson:

@@ -32,6 +32,12 @@ _SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_M
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
+_IDS_AT_ONCE = 256
+_unused_ids: list[RequestId] = []
+"""Ids for the next requests: a call of the operating system for each would take longer than the rest of admission."""
+
+os.register_at_fork(after_in_child=_unused_ids.clear)  # or two processes would give the same ids
+
 _log = structlog.get_logger("gateway.api")
 
 
@@ -182,7 +188,10 @@ def request_id_of(header: bytes) -> RequestId:
         given = header.decode("latin-1")
         if _REQUEST_ID.fullmatch(given) and not looks_like_key(given):  # the id appears in logs, the engine's included
             return RequestId(given)
-    return RequestId(os.urandom(16).hex())
+    if not _unused_ids:
+        digits = os.urandom(16 * _IDS_AT_ONCE).hex()
+        _unused_ids.extend(RequestId(digits[at : at + 32]) for at in range(0, len(digits), 32))
+    return _unused_ids.pop()
 
 
 def _request_id(request: Request) -> RequestId:

@@ -15,6 +15,7 @@ from typing import Protocol
 Headers = Sequence[tuple[bytes, bytes]]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _WITHOUT_BODY = frozenset({204, 304})
 _WRITTEN_TOGETHER = 16 * 1024
 """Bytes up to which a part of the body is copied to be written with its framing in one piece."""
@@ -243,17 +244,17 @@ class Exchange:
             raise InvalidResponse("the response has begun before")
         port = self.owner.port
         common, close = port.common_lines, port.leaving
-        lines = [_STATUS_LINES[status], common]
+        lines: list[bytes] = []
         length = None
-        for name, value in headers:
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"transfer-encoding":
-                continue
-            elif name == b"connection":
-                close = close or b"close" in value.lower()
-                continue
-            lines.append(b"%b: %b\r\n" % (name, value))
+        for header in headers:
+            if header[0] in _FRAMING:
+                name, value = header
+                if name == b"content-length":
+                    length = int(value)
+                else:
+                    close = close or (name == b"connection" and b"close" in value.lower())
+                    continue
+            lines.append(b": ".join(header))
         self.started = True
         self.expects_continue = False
         if self.method == "HEAD" or status in _WITHOUT_BODY:
@@ -264,15 +265,16 @@ class Exchange:
             close = True
         else:
             self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+            lines.append(b"transfer-encoding: chunked")
         if close or not self.keep_alive:
             self.keep_alive = False
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        head = b"".join(lines)
-        breaks = len(lines) - 1 + common.count(b"\n")
-        if head.count(b"\n") != breaks or head.count(b"\r") != breaks or b"\0" in head:
-            self.started = False
+            lines.append(b"connection: close")
+        lines += (b"", b"")  # the empty line behind the headers
+        head = b"".join((_STATUS_LINES[status], common, b"\r\n".join(lines)))
+        breaks = len(lines) + common.count(b"\n")
+        if len(head) - len(head.translate(None, b"\r\n\0")) != 2 * breaks:
+            self.started = self._chunked = False
+            self._remaining = None
             raise InvalidResponse("a header has a line break or a NUL in it")
         self._head = head
 
