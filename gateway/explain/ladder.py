@@ -68,7 +68,7 @@ class Ladder:
         before = self._at
         rung = min(max(length, before), self.prompt_tokens)
         pieces: Sequence[tuple[int, Reason]] = tuple(ends) or ((rung, Reason.UNCLASSIFIED),)
-        for number, (end, reason) in enumerate(pieces):
+        for number, (end, reason) in enumerate(pieces if rung > before else ()):
             limit = rung if number == len(pieces) - 1 else min(max(end, self._at), rung)
             if limit > self._at:
                 self._missed[reason] = self._missed.get(reason, 0) + limit - self._at

@@ -104,20 +104,14 @@ class Seen(NamedTuple):
     Attributes:
         here: The leading blocks computed in this space since its last reset: the reasons if no replica holds them.
         anywhere: The following blocks computed in any space: the reasons why they cannot be reused.
+        here_blocks: Number of blocks in ``here``.
+        blocks: Number of all blocks.
     """
 
     here: tuple[Lost, ...]
     anywhere: tuple[Lost, ...]
-
-    @property
-    def here_blocks(self) -> int:
-        """Number of blocks in ``here``."""
-        return sum(lost.blocks for lost in self.here)
-
-    @property
-    def blocks(self) -> int:
-        """Number of all blocks."""
-        return self.here_blocks + sum(lost.blocks for lost in self.anywhere)
+    here_blocks: int
+    blocks: int
 
 
 class _SeenWhere(NamedTuple):
@@ -188,7 +182,7 @@ class SeenPrompts:
         held = min(held_tokens // record.block_size, limit)
         here = [Lost(Reason.EVICTED, held)] if held else []
         anywhere: list[Lost] = []
-        known = held
+        known = known_here = held
         if held < limit:
             keys = self._keys(record.where)
             hashes = self._hashes.of(record, tokens)
@@ -200,13 +194,14 @@ class SeenPrompts:
                     anywhere.append(Lost(self._causes.of_epoch(place.life), run.blocks))
                 else:
                     here.append(Lost(reason, run.blocks))
+                    known_here += run.blocks
                 known += run.blocks
             for start in range(len(hashes), len(chain), len(hashes)):
                 if known < limit:
                     for run in _behind(self._table.beginning(chain, start, start + limit), known):
                         anywhere.append(Lost(_why_not(self._wheres[run.place], record.where), run.blocks))
                         known += run.blocks
-        return Seen(tuple(here), tuple(anywhere))
+        return Seen(tuple(here), tuple(anywhere), known_here, known)
 
     def remember(self, record: RequestRecord, tokens: bytes, reply: bytes = b"") -> None:
         """Record a computed prompt, possibly with its reply.

@@ -133,12 +133,14 @@ def _words_of(low: str) -> frozenset[str]:
 def _has_digit(low: str) -> bool:
     """Whether it has a digit besides the number of a list item."""
     # Most lines have no digit; looking for each is many times faster than the expression.
-    if low.isascii() and not any(map(low.__contains__, _DIGITS)):
+    is_ascii = low.isascii()
+    if is_ascii and not any(map(low.__contains__, _DIGITS)):
         return False
-    digit = _DIGIT.search(low)
-    if digit is not None and digit.start() <= _INDENT and low[digit.end() : digit.end() + 2] in (". ", ") "):
-        digit = _DIGIT.search(low, digit.end())
-    return digit is not None
+    digit = _DIGIT.search(low, 0, _INDENT + 1)
+    if digit is None:
+        return is_ascii or _DIGIT.search(low, _INDENT + 1) is not None
+    is_item = low[digit.end() : digit.end() + 2] in (". ", ") ")
+    return not is_item or _DIGIT.search(low, digit.end()) is not None
 
 
 def _may_have_label(low: str, words: frozenset[str]) -> bool:
