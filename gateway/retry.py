@@ -30,6 +30,10 @@ from gateway.proxy.resume import ResumableStream, is_resumable
 
 _log = structlog.get_logger("gateway.flow")
 
+# Looking up a member of an enum takes as long as five calls.
+_OK = int(HTTPStatus.OK)
+_COMPLETE = Ending.COMPLETE
+
 
 @dataclass(frozen=True, slots=True)
 class RetryChances:
@@ -247,9 +251,9 @@ class Attempts:
                 _log.info("stream_continued", request_id=request.request_id, replica=replica.id)
         try:
             relay = await self._forwarder.forward(request, sink, attempt, replica, placed.decision.target.rank)
-            retried = (
-                relay.status != HTTPStatus.OK or relay.ending is not Ending.COMPLETE or stream is not None
-            ) and self._is_retried(context, attempt, relay)
+            retried = (relay.status != _OK or relay.ending is not _COMPLETE or stream is not None) and self._is_retried(
+                context, attempt, relay
+            )
             outcome = relay.outcome() if retried else await relay.finish()
         except BaseException:
             attempt.abandon()
@@ -260,7 +264,7 @@ class Attempts:
             outcome = stream.note(outcome)
         if context.trace is not None:
             context.trace.relayed(outcome)
-        if outcome.status == HTTPStatus.OK and outcome.ending is Ending.COMPLETE:
+        if outcome.status == _OK and outcome.ending is _COMPLETE:
             record_answer(replica, attempt.dispatched_at, time.monotonic())
         else:
             self._record_outcome(context, attempt, outcome)

@@ -104,12 +104,12 @@ def parse_usage(usage: Any) -> Usage | None:
     ``prompt_tokens_details.cached_tokens`` is there only if vLLM runs with ``--enable-prompt-tokens-details``, SGLang
     with ``--enable-cache-report``.
     """
-    if not isinstance(usage, Mapping):
+    if not isinstance(usage, dict):
         return None
     details = usage.get("prompt_tokens_details")
     prompt = usage.get("prompt_tokens")
     completion = usage.get("completion_tokens")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
     if completion is None:
         completion = 0
     if not is_count(prompt) or not is_count(completion):

@@ -23,8 +23,8 @@ class Deadlines:
     """Looks whose time is over.
 
     A deadline is moved by storing it, without touching the timer: the timer fires in time also for one that is moved to
-    ``least_seconds`` from the moment of the move. A timer for each that waits, set and cancelled, would cost as much as
-    fifty calls.
+    ``least_seconds`` from the moment of the move. A timer for each that waits would be set two or three times and
+    cancelled for every request.
 
     Args:
         least_seconds: Least time that a moved deadline lies ahead, unless it is later than what it was before.

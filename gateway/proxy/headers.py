@@ -106,7 +106,7 @@ def _end_to_end(headers: Headers, dropped: Container[bytes], replaced: Container
         name = header[0]
         if name not in dropped and name not in replaced:
             kept.append(header)
-        elif name == b"connection":
+        elif name == b"connection" and header[1] != b"keep-alive":  # which most clients send
             connection.append(header[1])
     if connection:
         named = {token.strip().lower() for value in connection for token in value.split(b",")}

@@ -21,6 +21,11 @@ from gateway.proxy.sse import EventFilter, is_plain, json_of
 from gateway.proxy.usage_scan import UsageScan
 from gateway.tasks import in_task
 
+# Looking up a member of an enum takes as long as five calls.
+_OK = int(HTTPStatus.OK)
+_COMPLETE = Ending.COMPLETE
+_CLIENT_GONE = Ending.CLIENT_GONE
+
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 """The last event of every stream."""
 
@@ -115,7 +120,7 @@ class ResponseRelay:
         self.status: int | None = None
         self.started = False
         self.problem = ""
-        self.ending = Ending.COMPLETE
+        self.ending = _COMPLETE
         self.ended: asyncio.Future[Ending] = loop.create_future()
         self.exchange: HttpExchange | None = None
 
@@ -128,20 +133,15 @@ class ResponseRelay:
             Broken: the body has an encoding that was not requested.
         """
         self.status = status
-        content_type, encoding = b"", b"identity"
-        for name, value in reversed(headers):  # of several with one name the first one counts
-            if name == b"content-type":
-                content_type = value
-            elif name == b"content-encoding":
-                encoding = value
-            elif name == b"content-length":
-                self._length = value
         self._headers = client_headers(headers, self._attempt.own_headers)
-        if status != HTTPStatus.OK:
+        named = dict(reversed(headers))  # of several with one name the first one counts
+        self._length = named.get(b"content-length")
+        if status != _OK:
             return
-        if content_type.startswith(b"text/event-stream"):
+        if named.get(b"content-type", b"").startswith(b"text/event-stream"):
             self._streamed = True
             self._filter = EventFilter(keep_usage=self._request.usage_wanted)
+        encoding = named.get(b"content-encoding", b"")
         if encoding.lower() not in _UNENCODED:
             # It was not requested, and a few bytes of it may decompress to any size.
             raise Broken(f"the answer is compressed (content-encoding: {encoding.decode('latin-1')[:40]})")
@@ -183,7 +183,7 @@ class ResponseRelay:
     def response_complete(self) -> None:
         """See ``ResponseReceiver``."""
         if not self.ended.done():
-            self.ended.set_result(Ending.COMPLETE)
+            self.ended.set_result(_COMPLETE)
 
     def failed(self, error: Exception) -> None:
         """See ``ResponseReceiver``."""
@@ -201,7 +201,7 @@ class ResponseRelay:
         """See ``Watched``: nothing was received, or read by the client, for too long."""
         if self.started and self._sink.congested:
             # The replica sends, but the client does not read: treat a client that slow as disconnected.
-            self._end(Ending.CLIENT_GONE)
+            self._end(_CLIENT_GONE)
         else:
             self._end(Ending.EXPIRED if now >= self._deadline else Ending.TIMED_OUT)
 
@@ -289,18 +289,18 @@ class ResponseRelay:
         if self._streamed:
             self._rest = self._filter.finish()
             self._usage = self._filter.usage
-        if ending is Ending.COMPLETE:
+        if ending is _COMPLETE:
             if not self._is_whole():
                 ending, self.problem = Ending.BROKEN, "the answer is not whole"
-        elif self._streamed and ending is not Ending.CLIENT_GONE and self._is_whole():
-            ending, self.problem = Ending.COMPLETE, ""  # only the end of the HTTP answer is missing
+        elif self._streamed and ending is not _CLIENT_GONE and self._is_whole():
+            ending, self.problem = _COMPLETE, ""  # only the end of the HTTP answer is missing
         self.ending = ending
 
     async def finish(self) -> Outcome:
         """Write the end of the answer to the client, or an error event, and return the final outcome."""
-        if self._sink.congested and self.ending is not Ending.CLIENT_GONE:
+        if self._sink.congested and self.ending is not _CLIENT_GONE:
             self.ending = await self._client_reads(self.ending)
-        if self.ending is not Ending.CLIENT_GONE:
+        if self.ending is not _CLIENT_GONE:
             self._write_ending(self.ending)
         return self.outcome()
 
@@ -328,7 +328,7 @@ class ResponseRelay:
             async with asyncio.timeout(self._limits.chunk_timeout_seconds):
                 await writable.wait()
         except TimeoutError:
-            return Ending.CLIENT_GONE
+            return _CLIENT_GONE
         except asyncio.CancelledError:
             return ending_of_cancellation(self._sink)
         return ending
@@ -336,9 +336,9 @@ class ResponseRelay:
     def _write_ending(self, ending: Ending) -> None:
         if self._scan is not None:
             # Of a body that broke off the connection is closed before its end: there is no other sign in a JSON text.
-            if ending is Ending.COMPLETE:
+            if ending is _COMPLETE:
                 self._write(b"", more=False)
-        elif self._streamed and ending is Ending.COMPLETE:
+        elif self._streamed and ending is _COMPLETE:
             self._write(self._rest, more=False)
         elif self.started:
             # An incomplete event at the end of a broken stream would merge with the error event.
@@ -346,7 +346,7 @@ class ResponseRelay:
         elif self._attempt.begun:
             # Status and headers are sent: an error event is the only way left to report the failure.
             self._sink.write(broken_off(ending), more=False)
-        elif ending is Ending.COMPLETE and self.status is not None:
+        elif ending is _COMPLETE and self.status is not None:
             self._write_whole(self.status, bytes(self._body))
 
     def _write(self, data: bytes, *, more: bool) -> None:
@@ -365,17 +365,17 @@ class ResponseRelay:
         """Send an answer that is not a stream."""
         self.started = True
         self._headers.append((b"content-length", b"%d" % len(body)))
-        if status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
+        if status == _OK:
+            self._answer = body if len(body) <= self._bytes_left else b""
+        elif status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
             self._headers.append((_RETRY_AFTER, b"%d" % self._attempt.retry_after_seconds()))
         self._sink.start(status, self._headers)
         self._sink.write(body, more=False)
-        if status == HTTPStatus.OK:
-            self._answer = body if len(body) <= self._bytes_left else b""
 
     def _is_whole(self) -> bool:
         """Whether an answer that is complete in HTTP is complete in content: last event of a stream, or a JSON
         object."""
-        if self.status != HTTPStatus.OK:
+        if self.status != _OK:
             return self.status is not None
         if self._streamed:
             return _DONE.search(self._tail[-_TAIL:] + self._rest) is not None
