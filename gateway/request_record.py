@@ -105,51 +105,52 @@ def request_record(
     request, prompt, model = encoded.request, encoded.prompt, encoded.model
     with_text = with_text and encoded.tokens <= _MAX_TOKENS
     with_body = with_text and not _is_long(request)
+    # By position, as in ``settlement``.
     return RequestRecord(
-        request_id=settled.request_id,
-        at=time.time(),
-        model=settled.model,
-        endpoint=settled.endpoint,
-        tenant=request.caller.tenant.id,
-        tenant_label=request.caller.tenant.label,
-        source=encoded.source,
+        settled.request_id,
+        time.time(),  # at
+        settled.model,
+        settled.endpoint,
+        request.caller.tenant.id,  # tenant
+        request.caller.tenant.label,  # tenant_label
+        encoded.source,
         # A key sent as session id must not be shown.
-        session=redacted(request.session or ""),
-        where=_space_key(encoded.space, settled.model, prompt.variant),
-        life=settled.space,
-        body=request.body if with_body else b"",
-        parts=_comparable(prompt) if with_text else (),
-        replies=tuple(replies) if with_text else (),
-        token_source=settled.token_source,
-        block_size=placed.chains[0].block_size if placed.chains else 0,
-        prompt_tokens=settled.prompt_tokens,
-        own_tokens=encoded.tokens,
-        predicted_tokens=settled.predicted_tokens,
-        cached_tokens=_reported_cached_tokens(encoded, served),
-        completion_tokens=settled.completion_tokens,
-        replica=decision.target.replica,
-        rank=decision.target.rank,
-        decision=decision.kind,
-        policy=decision.policy,
-        holders=(*map(_candidate, decision.candidates), *placed.excluded),
-        bypasses_cache=replica.facts.prefix_caching is False or bypasses_cache(request),
-        is_blind=encoded.is_text or not placed.indexed,
-        template_tells_time=model.template_tells_time,
-        tools_first=model.tools_first,
-        status=settled.status,
-        ending=settled.ending or "",
-        streamed=settled.streamed,
-        ttft_seconds=settled.ttft_seconds,
-        seconds=settled.seconds,
-        failed_attempts=settled.failed_attempts,
-        prefill_seconds_per_token=settled.prefill_seconds_per_token,
-        sent_after_seconds=served.dispatched_at - request.received_at,
-        stages=_stages_before_dispatch(settled),
-        warming=settled.warming,
-        canonical=_canonical(encoded, with_body=with_body),
-        held_out=_held_out(settled.assignment),
-        measured=encoded.source == MEASUREMENT,
-        prompt=request.caller.application.counted_as if request.caller.application is not None else "",
+        redacted(request.session or ""),  # session
+        _space_key(encoded.space, settled.model, prompt.variant),  # where
+        settled.space,  # life
+        request.body if with_body else b"",  # body
+        _comparable(prompt) if with_text else (),  # parts
+        tuple(replies) if with_text else (),  # replies
+        settled.token_source,
+        placed.chains[0].block_size if placed.chains else 0,  # block_size
+        settled.prompt_tokens,
+        encoded.tokens,  # own_tokens
+        settled.predicted_tokens,
+        _reported_cached_tokens(encoded, served),  # cached_tokens
+        settled.completion_tokens,
+        decision.target.replica,
+        decision.target.rank,
+        decision.kind,  # decision
+        decision.policy,
+        (*map(_candidate, decision.candidates), *placed.excluded),  # holders
+        replica.facts.prefix_caching is False or bypasses_cache(request),  # bypasses_cache
+        encoded.is_text or not placed.indexed,  # is_blind
+        model.template_tells_time,
+        model.tools_first,
+        settled.status,
+        settled.ending or "",  # ending
+        settled.streamed,
+        settled.ttft_seconds,
+        settled.seconds,
+        settled.failed_attempts,
+        settled.prefill_seconds_per_token,
+        served.dispatched_at - request.received_at,  # sent_after_seconds
+        _stages_before_dispatch(settled),  # stages
+        settled.warming,
+        _canonical(encoded, with_body=with_body),  # canonical
+        _held_out(settled.assignment),  # held_out
+        encoded.source == MEASUREMENT,  # measured
+        request.caller.application.counted_as if request.caller.application is not None else "",  # prompt
     )
 
 
