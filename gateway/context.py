@@ -1,4 +1,4 @@
-"""One request in the flow: the frozen results of its stages, and what changes while it is worked on.
+"""One request in the flow: the results of its stages, and what changes while it is worked on.
 
 ``Encoded``, ``Placed`` and ``Served`` are the results. Each stage gets those of the stages before it. The stages before
 placement fill in one ``Encoded``, because a request that one of them refuses is recorded with what there is.

@@ -206,12 +206,13 @@ async def test_nothing_of_one_that_left_stays(start_engine, start_gateway):
         known = len(index._feeds), len(index._capacity), len(index._predicted._trees), len(index._events._parts)
         return len(page.splitlines()), len(tasks), known
 
+    await gateway.ask("To be kept by r0.")
     await round_trip("other-0")
-    await gateway.settled(2)
+    await gateway.settled(3)
     first = await size()
     for number in range(1, 4):
         await round_trip(f"other-{number}")
-    await gateway.settled(8)
+    await gateway.settled(9)
     page = (await gateway.admin.get("/metrics")).text
     assert "other-" not in page
     assert await size() == first
