@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.core.engine_facts import RankFacts
 from gateway.core.ids import Target
 from gateway.core.ports import RateLearner
@@ -268,44 +270,41 @@ class RankLoad:
         self._foreign_waiting = min(max(self._beyond_waiting - self.peers.max_prefilling, 0), self.foreign_requests)
 
 
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """One request's share of a rank's load. Both steps may be repeated without harm.
 
-    Args:
+    Attributes:
         load: The rank's.
         number: Its number among the prefills there.
         sequences: Engine requests: one for each choice of each prompt.
         prefill_ahead: Uncached tokens left to compute there when it was sent, with those that peers have in flight.
             What was computed already counts no more when the rates are learned from this request's first token.
-
-    Attributes:
-        prefill_ahead: The same.
+        is_open: Whether it is in flight.
+        prefilling: Whether its prompt is not yet computed.
     """
 
-    __slots__ = ("_load", "_number", "_open", "_prefilling", "_sequences", "prefill_ahead")
-
-    def __init__(self, load: RankLoad, number: int, sequences: int, prefill_ahead: int) -> None:
-        self._load = load
-        self._open = self._prefilling = True
-        self._sequences = sequences
-        self._number = number
-        self.prefill_ahead = prefill_ahead
+    load: RankLoad
+    number: int
+    sequences: int
+    prefill_ahead: int
+    is_open: bool = True
+    prefilling: bool = True
 
     def prefill_done(self, now: float) -> None:
         """The prompt is computed, at ``now`` in monotonic seconds."""
-        if self._prefilling:
-            self._prefilling = False
-            self._load.prefills.done(self._number, now)
-            self._load.prefilling -= self._sequences
+        if self.prefilling:
+            self.prefilling = False
+            self.load.prefills.done(self.number, now)
+            self.load.prefilling -= self.sequences
 
     def done(self, now: float) -> None:
         """The request has ended."""
-        if self._prefilling:
+        if self.prefilling:
             self.prefill_done(now)
-        if self._open:
-            self._open = False
-            self._load.requests -= 1
-            self._load.sequences -= self._sequences
+        if self.is_open:
+            self.is_open = False
+            self.load.requests -= 1
+            self.load.sequences -= self.sequences
 
 
 class LoadSource(NamedTuple):
