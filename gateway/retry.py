@@ -251,9 +251,8 @@ class Attempts:
                 _log.info("stream_continued", request_id=request.request_id, replica=replica.id)
         try:
             relay = await self._forwarder.forward(request, sink, attempt, replica, placed.decision.target.rank)
-            retried = (relay.status != _OK or relay.ending is not _COMPLETE or stream is not None) and self._is_retried(
-                context, attempt, relay
-            )
+            answered = stream is None and relay.status == _OK and relay.ending is _COMPLETE
+            retried = not answered and self._is_retried(context, attempt, relay)
             outcome = relay.outcome() if retried else await relay.finish()
         except BaseException:
             attempt.abandon()

@@ -39,7 +39,7 @@ _MEMBERS_AT_ONCE = 256
 def inserted(document: bytes, member: bytes) -> bytes:
     """An object with one more member, in front of the others."""
     start = document.index(b"{") + 1
-    empty = document[_skip(document, start) :].startswith(b"}")
+    empty = document.startswith(b"}", _skip(document, start))
     return document[:start] + member + (b"" if empty else b",") + document[start:]
 
 

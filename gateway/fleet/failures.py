@@ -63,9 +63,6 @@ def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: floa
     stage = failure_stage(outcome.ending, outcome.status, started=outcome.started)
     breaker = replica.breaker
     news = False
-    if stage is None and outcome.ending is Ending.COMPLETE and outcome.status != HTTPStatus.INTERNAL_SERVER_ERROR:
-        record_answer(replica, sent_at, now)
-        return
     if outcome.ending is Ending.COMPLETE:
         replica.answered_at = now
     if stage is FailureStage.BUSY:
@@ -73,7 +70,10 @@ def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: floa
     elif stage is not None:
         news = breaker.failed(now, sent_at)
     elif outcome.ending is Ending.COMPLETE:
-        news = breaker.odd(now, sent_at)
+        if outcome.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            news = breaker.odd(now, sent_at)
+        else:
+            record_answer(replica, sent_at, now)
     if news:
         log_ejection(replica, now)
 

@@ -5,7 +5,8 @@ import math
 from typing import Protocol
 
 _GAP_SECONDS = 0.01
-"""Least time between two looks: many deadlines close to each other cost one look."""
+"""Least time between two looks, which take time in proportion to all that wait: clients with very short deadlines must
+not cause more of them."""
 
 
 class Watched(Protocol):
@@ -44,7 +45,7 @@ class Deadlines:
     def add(self, watched: Watched, now: float) -> None:
         """Watch something from ``now`` on, in the loop's time."""
         self._watched.add(watched)
-        due = min(watched.until, now + self._least_seconds)
+        due = max(min(watched.until, now + self._least_seconds), now + _GAP_SECONDS)
         if due < self._due:
             if self._timer is not None:
                 self._timer.cancel()

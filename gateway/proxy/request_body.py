@@ -8,13 +8,14 @@ another key order or a lost duplicate key could change the engine's result.
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.core.json_edit import last_member_value, spliced, with_members
+from gateway.core.json_edit import inserted, last_member_value, spliced, with_members
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest
 from gateway.turns import Turns
 
 _OPTIONS = "stream_options"
 _ASK = b'{"include_usage":true}'
+_ASKING = b'"stream_options":' + _ASK
 
 
 class EngineBody:
@@ -70,7 +71,7 @@ def asking_for_usage(body: bytes, fields: Mapping[str, Any]) -> Portioned[bytes]
         fields: The same, parsed.
     """
     if _OPTIONS not in fields:
-        return (yield from with_members(body, fields, {_OPTIONS: _ASK}))
+        return inserted(body, _ASKING)
     options = fields[_OPTIONS]
     if isinstance(options, dict) and options.get("include_usage") is True:
         return body

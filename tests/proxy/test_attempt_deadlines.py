@@ -1,6 +1,7 @@
 """A request in flight: when its time is over, and when it is called back because its replica is gone."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from pieces import asking
@@ -22,9 +23,9 @@ class Client:
 class Waiting:
     """Something watched; notes when its time was over, and how often."""
 
-    def __init__(self, seconds, over=None):
-        self.until = asyncio.get_running_loop().time() + seconds
-        self.over = [] if over is None else over
+    def __init__(self, until, over):
+        self.until = until
+        self.over = over
 
     def time_over(self, now):
         self.over.append(now)
@@ -33,9 +34,10 @@ class Waiting:
 def watching(*seconds, least_seconds=LONG):
     """A watch, and what it watches."""
     deadlines, over = Deadlines(least_seconds), []
-    all_of_them = [Waiting(each, over) for each in seconds]
+    now = asyncio.get_running_loop().time()
+    all_of_them = [Waiting(now + each, over) for each in seconds]
     for each in all_of_them:
-        deadlines.add(each, asyncio.get_running_loop().time())
+        deadlines.add(each, now)
     return deadlines, all_of_them, over
 
 
@@ -87,7 +89,8 @@ async def test_a_watch_goes_on_after_a_time_without_anything_to_watch():
     deadlines, (first,), over = watching(0.01)
     deadlines.discard(first)
     await asyncio.sleep(0.03)
-    deadlines.add(Waiting(0.01, over), asyncio.get_running_loop().time())
+    now = asyncio.get_running_loop().time()
+    deadlines.add(Waiting(now + 0.01, over), now)
     await until(over)
 
 
@@ -123,3 +126,42 @@ async def test_calling_back_one_that_has_ended_has_no_effect():
     relay.call_back()
     assert await ended(relay) is Ending.COMPLETE
     assert not relay.problem
+
+
+class Clock:
+    """An event loop with one timer; its time passes by `pass_to`."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.due = LONG * 10
+        self.fired = 0
+
+    def time(self):
+        return self.now
+
+    def call_at(self, due, callback):
+        self.due, self._callback = due, callback
+        return self
+
+    def cancel(self):
+        self.due = LONG * 10
+
+    def pass_to(self, now):
+        self.now = now
+        if self.due <= now:
+            self.due = LONG * 10
+            self.fired += 1
+            self._callback()
+
+
+def test_many_short_times_are_looked_at_together(monkeypatch):
+    clock, over = Clock(), []
+    monkeypatch.setattr("gateway.proxy.deadlines.asyncio", SimpleNamespace(get_running_loop=lambda: clock))
+    deadlines = Deadlines(LONG)
+    deadlines.add(Waiting(clock.now + LONG, over), clock.now)
+    for step in range(100):
+        deadlines.add(Waiting(clock.now + 0.0005, over), clock.now)
+        clock.pass_to(1000 + 0.001 * (step + 1))
+    clock.pass_to(1001)
+    assert len(over) == 100
+    assert clock.fired <= 12
