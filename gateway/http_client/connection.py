@@ -209,8 +209,9 @@ class Connection(asyncio.Protocol):
         if receiver is not None:
             size, _, rest = data.partition(b"\r\n")
             body = rest[:-2]
-            if body and size == b"%x" % len(body) and rest.endswith(b"\r\n"):
-                self._bytes_left += _BYTES_PER_BODY_BYTE * len(body) - len(data)
+            length = len(body)
+            if length and size == b"%x" % length and rest.endswith(b"\r\n"):
+                self._bytes_left += _BYTES_PER_BODY_BYTE * length - len(data)
                 try:
                     receiver.body_received(body, data)
                 except Exception as error:  # noqa: BLE001 - it must not be lost in the event loop

@@ -153,7 +153,8 @@ class ResponseRelay:
             Broken: it cannot be a part of an answer.
         """
         self.last_byte_at = now = self._loop.time()
-        self.until = min(now + self._pause_seconds, self._deadline)
+        until = now + self._pause_seconds
+        self.until = until if until < self._deadline else self._deadline  # noqa: FURB136 - min() takes thrice as long
         if self._first_byte_at is None:
             if not self._streamed:
                 self._body += data

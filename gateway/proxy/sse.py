@@ -8,6 +8,7 @@ are, needs no filter. Wire format: https://html.spec.whatwg.org/multipage/server
 import itertools
 import json
 import re
+from typing import Any
 
 import msgspec
 import orjson
@@ -25,11 +26,18 @@ _LONGEST_EVENT = 2**19
 _MAX_LINES = 4096
 """Maximum lines of one event. Engines send one to three; each is checked."""
 
-_OBJECT = msgspec.json.Decoder(msgspec.defstruct("_Object", ()))
-"""Validates an object without building it, in a third of the time."""
-
 _LINE = re.compile(rb"(?:data|event|id|retry)?:|(?:data|event|id|retry)?$")
 """Field names of an event. Clients ignore other lines silently, so their content would be lost."""
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    """What is read of an event."""
+
+    usage: Any = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+"""Validates an object, and builds nothing of it but the usage, in a third of the time."""
 
 
 class EventFilter:
@@ -124,16 +132,16 @@ def _divided(data: bytes) -> tuple[list[bytes], bytes]:
 
 def is_plain(data: bytes) -> bool:
     """Whether a piece is one complete JSON event without usage, as most are."""
-    if not data.startswith(_HEAD) or not data.endswith(b"}\n\n") or b'"usage"' in data:
+    if not data.startswith(_HEAD) or not data.endswith(b"}\n\n"):
         return False
     if _LINE_FEED in data[:-2] or _RETURN in data:
         return False  # line breaks between the parts of the JSON divide it into lines, or even into events
     try:
-        data.isascii() or data.decode()
-        _OBJECT.decode(data[len(_HEAD) - 1 :])
+        if not data.isascii():
+            data.decode()
+        return _decode(data[len(_HEAD) - 1 :]).usage is None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return True
 
 
 def json_of(data: bytes) -> object:

@@ -184,12 +184,13 @@ def test_the_client_gets_the_same_bytes_however_chunks_are_read(events, data, co
 
 def test_whole_events_keep_their_chunks_and_what_is_changed_gets_new_ones():
     counted = event(choices=[], usage=usage(5, 2, 1))
-    events = [opening(), said("a"), said("b"), counted, said("c"), said("d") + said("e"), b"data: [DONE]\n\n"]
+    without = event(choices=[{"index": 0, "delta": {"content": 'the "usage"'}}], usage=None)
+    events = [opening(), said("a"), without, counted, said("c"), said("d") + said("e"), b"data: [DONE]\n\n"]
     reads = [*map(framed, events), b"0\r\n\r\n"]
     for wanted in (False, True):
         passed, client = asyncio.run(passed_through(reads, (), wanted=wanted))
         assert passed == asyncio.run(passed_on([b"".join(events)], (), wanted=wanted))
-        assert client.chunks == len([said("a"), said("b"), said("c")])
+        assert client.chunks == len([said("a"), without, said("c")])
 
 
 def test_an_event_that_is_split_over_chunks_is_passed_on_once():
