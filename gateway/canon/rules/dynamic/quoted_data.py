@@ -70,14 +70,16 @@ _FRAMED = re.compile(
 _COLON = re.compile(r"\s*(?:\d{1,2}[.)]\s+)?(.{2,80}?)\s*[:：]\s*[*_]*\s*$")
 _TITLE = re.compile(r"\s*([A-ZÀ-ÞА-Я][^.!?:;,|=]{2,59}(?:\s\d{1,8})?)\s*$")
 _JSON = re.compile(r'\s*(?:[{\[]\s*$|[}\]]+[,;]?\s*$|"[^"\n]{1,80}"\s*:|[{\[]\s*["{\[].*[}\]],?\s*$)')
-_LOG = re.compile(
+_LOG_BEGIN = re.compile(
     r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*\]?\s+(?![A-Z]{1,5}\s*$|[ap]m\s*$|[+\-]\d|\()\S+|"
     r"\[?\d\d:\d\d:\d\d\S*\]?\s+\S+|[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ \S+)"
-    rf"|.*(?<![\w])(?:{alternatives(entries('documents', 'log_levels', as_written=True))})(?=[\s\]:|])(?!: *$)"
-    r"|.*?(?<!\w)[a-z_]+=\S+\s+(?:[^\s=]+\s+)?[a-z_]+=\S+"
 )
-_LOG_MARKS = re.compile(r"\s*\[?\d\d[\d:]|.*(?:[A-Z]{4}|\d\d:\d\d:\d\d)|.*=.*=")
-_ROW = re.compile(r"\s*\||.*\|.*\|.*\||[^\t\n]*\S\t+\S|(?:[^,;\n]*[,;](?!\s|\d{3}(?!\d)|$)){2}")
+_LOG_LEVELS = entries("documents", "log_levels", as_written=True)
+_LOG_LEVEL = re.compile(rf"(?<![\w])(?:{alternatives(_LOG_LEVELS)})(?=[\s\]:|])(?!: *$)")
+_LOG_PAIRS = re.compile(r"(?<!\w)[a-z_]+=\S+\s+(?:[^\s=]+\s+)?[a-z_]+=\S+")
+_TABLE_ROW = re.compile(r"\s*\||.*\|.*\|.*\|")
+_TABBED_ROW = re.compile(r"[^\t\n]*\S\t+\S")
+_LIST_ROW = re.compile(r"(?:[^,;\n]*+[,;](?!\s|\d{3}(?!\d)|$)){2}")
 _KEY = re.compile(r"(\s*)(?:-\s+)?([\w.\-]+)\s*:\s*(?:#.*|[|>][+-]?)?$")
 _TURN = re.compile(
     rf"\s*(?:[-*>]\s*)?[\[*_#]*(?P<who>{alternatives(entries('documents', 'speakers'))})\s?\d{{0,3}}[\]*_]*\s*[:：]",
@@ -291,7 +293,7 @@ def kind_of(line: str, tenant: str = "") -> LineKind:
 def _whole_kind_of(line: str, _tenant: str) -> LineKind:
     return _kind_of(line)._replace(
         indent=len(line) - len(line.lstrip()),
-        opens=_OPENS.search(line) is not None,
+        opens=line.rstrip().endswith(("{", "[")) and _OPENS.search(line) is not None,
         closes=_CLOSES.match(line) is not None,
     )
 
@@ -303,7 +305,7 @@ def _kind_of(line: str) -> LineKind:
     bare = line.strip()
     if not bare:
         return LineKind(Line.BLANK)
-    if bare[0] == ">" or _ROW.match(line) or _JSON.match(line):
+    if bare[0] == ">" or _is_row(line) or _JSON.match(line):
         return LineKind(Line.DATA)
     if turn := _TURN.match(line):
         return LineKind(Line.TURN, who=turn["who"].lower())
@@ -319,9 +321,24 @@ def _kind_of(line: str) -> LineKind:
             return _heading(title[1], _FRAME_LEVEL)
     if _MAIL.match(line):
         return LineKind(Line.MAIL)
-    if _LOG_MARKS.match(line) and _LOG.match(line):
-        return LineKind(Line.DATA)
-    return LineKind(Line.PLAIN)
+    return LineKind(Line.DATA if _is_of_log(line) else Line.PLAIN)
+
+
+def _is_row(line: str) -> bool:
+    # An expression that finds nothing takes a hundred times as long as looking for a character that it needs.
+    return bool(
+        ("|" in line and _TABLE_ROW.match(line))
+        or ("\t" in line and _TABBED_ROW.match(line))
+        or (("," in line or ";" in line) and _LIST_ROW.match(line))
+    )
+
+
+def _is_of_log(line: str) -> bool:
+    return bool(
+        _LOG_BEGIN.match(line)
+        or (any(map(line.__contains__, _LOG_LEVELS)) and _LOG_LEVEL.search(line))
+        or (line.count("=") > 1 and _LOG_PAIRS.search(line))
+    )
 
 
 def _heading(words: str, level: int) -> LineKind:
