@@ -4,6 +4,10 @@ import asyncio
 import math
 from collections.abc import Callable
 
+_RESOLUTION_SECONDS = 0.001
+"""The least time for which a timer of the loop is set again. uvloop rounds to milliseconds: a timer for less would fire
+at once, over and over until the time is over."""
+
 
 class LazyTimer:
     """Calls back when a time is over.
@@ -76,6 +80,7 @@ class LazyTimer:
             return
         now = self._loop.time()
         if self._deadline > now:
+            self._deadline = max(self._deadline, now + _RESOLUTION_SECONDS)
             self._set()
         else:
             self.overdue = now - due
