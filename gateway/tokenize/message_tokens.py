@@ -30,11 +30,11 @@ class _KnownTurn(NamedTuple):
     """One or more messages of a conversation, kept by the digest of the conversation up to their end.
 
     Attributes:
-        before: Digest of the conversation in front of them; None: they are its beginning.
+        before: Digest of the conversation in front of them; empty: they are its beginning.
         ids: Their token ids.
     """
 
-    before: bytes | None
+    before: bytes
     ids: bytes
 
 
@@ -92,7 +92,7 @@ class MessageTokens:
                 # On its own, because other conversations begin with it, too.
                 text = _printed(messages[:1], self._around_first)
                 parts = [self._encode(self._render(messages[:1], False) if text is None else text)]
-                self._keep(digests[0], _KnownTurn(None, parts[0]))
+                self._keep(digests[0], _KnownTurn(b"", parts[0]))
                 known = 1
             if known < len(messages):
                 parts.append(self._encode_behind(messages[known:]))
@@ -119,19 +119,19 @@ class MessageTokens:
 
     def _look_up(self, digests: Sequence[bytes]) -> tuple[int, list[bytes]]:
         """How many messages at the beginning of a conversation are known, and their token ids."""
-        get = self._turns.get
+        get, beginning = self._turns.get, digests[0]
         with self._lock:
-            first = get(digests[0])
+            first = get(beginning)
             if first is None:
                 return 0, []  # all that is known behind it refers to it
             for known in range(len(digests), 1, -1):
                 parts = []
-                before: bytes | None = digests[known - 1]
-                while before is not None and (turn := get(before)) is not None:
+                before = digests[known - 1]
+                while before != beginning and (turn := get(before)) is not None:
                     parts.append(turn.ids)
                     before = turn.before
-                if before is None:
-                    return known, parts[::-1]
+                if before == beginning:
+                    return known, [first.ids, *reversed(parts)]
         return 1, [first.ids]
 
     def _keep(self, digest: bytes, turn: _KnownTurn) -> None:
