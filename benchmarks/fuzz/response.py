@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest import mock
@@ -137,6 +138,8 @@ def _examples(draw: st.DrawFn) -> Example:
     places = draw(st.lists(st.integers(0, len(data)), max_size=12))
     if len(data) < 400 and draw(st.booleans()):
         places = list(range(len(data)))
+    elif draw(st.booleans()):  # whole chunks, if the first line that ends there is no size
+        places = [line_end.end() for line_end in re.finditer(rb"\r\n", data)][draw(st.integers(0, 1)) :: 2]
     return Example(data, places, expected, draw(st.booleans()), draw(st.integers(0, 5)) > 0)
 
 

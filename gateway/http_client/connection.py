@@ -372,6 +372,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
+        if not self._status:
+            raise httptools.HttpParserError("an interim response has a body")
         self._overhead = 0
         self._pieces.append(data)
         self._bytes_left += _BYTES_PER_BODY_BYTE * len(data)

@@ -157,6 +157,13 @@ async def test_some_interim_responses_are_passed_over(client):
         assert await post(client, server.origin) == (200, b"ok")
 
 
+async def test_a_body_of_an_interim_response_is_none_of_the_final_one(client):
+    interim = b"HTTP/1.0 104 Odd\r\ntransfer-encoding: odd\r\n\r\n"
+    async with Server(says(interim + OK)) as server:
+        with pytest.raises(Broken, match="interim response has a body"):
+            await post(client, server.origin)
+
+
 def says(*pieces, pause=0.0):
     """Answers every request on a connection with these pieces."""
 
