@@ -17,17 +17,17 @@ from scripted_engine import STREAM_HEAD, chunk, response
 
 from benchmarks.request_path import Executed, chat
 
-CALLS = 430
+CALLS = 240
 """Python calls in the gateway's code for one request that is not streamed."""
 
-CALLS_PER_CHUNK = 15
+CALLS_PER_CHUNK = 5
 """Python calls in the gateway's code for one more chunk of a stream that comes in a read of its own."""
 
 SYSTEM_CALLS = 6
 """Reads and writes of the gateway's process for one request on kept connections: two reads, two writes, the log line,
 and what is handed to the process that explains."""
 
-PEAK_BYTES = 160_000
+PEAK_BYTES = 145_000
 """Memory that one request of 10 KB takes at most while it is served."""
 
 _USAGE = b'"usage":{"prompt_tokens":2000,"completion_tokens":8,"total_tokens":2008}'
