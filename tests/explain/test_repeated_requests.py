@@ -99,7 +99,7 @@ async def test_the_third_of_equal_requests_is_referred_to_and_the_first_again_af
             harness.client.record_request(reused(number))
         await harness.missed(6 * 4)
         assert [each["id"] for each in harness.reported("explain")] == ["req-0", "req-1"]
-        harness.client.record_request(reused(6, at=1_790_000_100.0))
+        harness.client.record_request(reused(6, at=1_790_000_200.0))
         await harness.missed(7 * 4)
         assert harness.reported("explain")[-1]["id"] == "req-6"
         assert (await harness.summary())["requests"] == 7
