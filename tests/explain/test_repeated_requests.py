@@ -56,6 +56,7 @@ def traffic(seed, count=300):
             bypasses_cache=chance.random() < 0.03,
             is_blind=chance.random() < 0.03,
             seconds=chance.random(),
+            measured=chance.random() < 0.1,
             canonical=Canonicalized(modes=OBSERVED),
         )
 

@@ -69,7 +69,7 @@ class Repeats:
 
     def sent(self, record: RequestRecord, identity: Identity | None) -> None:
         """Note a whole request that was sent with its text."""
-        if len(record.parts) == 1 and not record.warming:
+        if len(record.parts) == 1 and record.is_reported and record.held_out is HeldOut.NO:
             self._prompts.put(_prompt_of(record), True)
         if identity is not None and record.number:
             self._sent.put(identity, Referred(record.number, record.at, SkippedTotals.of(record)))
@@ -81,7 +81,8 @@ class Repeats:
 
 
 def _prompt_of(record: RequestRecord) -> Identity:
-    return record.where, record.own_tokens, hash(record.parts[0])
+    """A prompt, as it is found again among the references: those of one tenant."""
+    return record.where, record.tenant, record.own_tokens, hash(record.parts[0])
 
 
 def identity_of(record: RequestRecord) -> Identity | None:
@@ -112,7 +113,6 @@ def identity_of(record: RequestRecord) -> Identity | None:
         record.rank,
         record.life,
         record.endpoint,
-        record.tenant,
         record.tenant_label,
         record.source,
         record.session,
