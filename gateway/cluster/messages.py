@@ -17,9 +17,8 @@ from gateway.fleet.drains import DrainOrder
 from gateway.index.replicated_index import IndexMessage
 from gateway.spaces.replicated_spaces import SpacesMessage
 
-VERSION = 3
-"""Version of ``PeerMessage``; to be raised when its fields change, or the formula of block hashes. Version 1 had no such
-field, version 2 other hashes."""
+VERSION = 2
+"""Version of ``PeerMessage``; to be raised when its fields change. Version 1 had no such field."""
 
 
 class MessageRefused(Exception):

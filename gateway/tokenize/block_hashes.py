@@ -1,8 +1,8 @@
-"""Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(tokens of block i + what else is in it, h(i-1))``.
+"""Chained block hashes: ``h0 = xxh3_64(space)``, ``h(i) = xxh3_64(h(i-1) + tokens of block i + what else is in it)``.
 
-A hash is the seed of the next one. Tokens are little-endian u32. A hash identifies everything up to the end of its
-block, so two chains that share ``h(i)`` share the whole prefix. The hash only steers routing; the engine decides with
-its own, so a collision can cost time and never leak anything.
+Hashes are little-endian u64, tokens little-endian u32. A hash identifies everything up to the end of its block, so two
+chains that share ``h(i)`` share the whole prefix. The hash only steers routing; the engine decides with its own, so a
+collision can cost time and never leak anything.
 
 A block's extras are the rest of its identity in the engine: the images whose placeholders it holds. Chains of requests
 and chains from the engines' events must be equal.
@@ -158,7 +158,7 @@ class ChainHasher:
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
     hashes: list[int] = []
     for (tokens,) in iter_unpack(f"{block}s", part):  # faster than slices
-        previous = xxh3_64_intdigest(tokens, previous)
+        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + tokens)
         hashes.append(previous)
     return cast(list[BlockHash], hashes)
 
@@ -167,7 +167,7 @@ def _hashed(previous: int, part: bytes, block: int, extras: Iterable[bytes | Non
     """The hashes of blocks with extras, one for each block; further extras are not taken."""
     hashes: list[int] = []
     for start, extra in zip(range(0, len(part), block), extras, strict=False):
-        previous = xxh3_64_intdigest(part[start : start + block] + (extra or b""), previous)
+        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + part[start : start + block] + (extra or b""))
         hashes.append(previous)
     return cast(list[BlockHash], hashes)
 

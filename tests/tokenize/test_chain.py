@@ -21,7 +21,7 @@ def by_hand(root, ids, size):
     """The formula of the contract, written out."""
     found, previous = [], root
     for start in range(0, len(ids) - size + 1, size):
-        previous = xxh3_64_intdigest(tokens(ids[start : start + size]), previous)
+        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + tokens(ids[start : start + size]))
         found.append(previous)
     return found
 
