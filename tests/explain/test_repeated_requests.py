@@ -6,6 +6,7 @@ import random
 
 import msgspec
 import orjson
+import pytest
 from explain_harness import ClientHarness, eventually
 from explained_requests import request
 
@@ -113,6 +114,19 @@ async def test_a_prompt_is_known_from_its_first_request_that_reused_nothing(tmp_
             harness.client.record_request(reused(number))
         await harness.missed(100 + 3 * 4)
         assert [each["id"] for each in harness.reported("explain")] == ["req-0", "req-1"]
+
+
+@pytest.mark.parametrize("other", [{"tenant": "bank"}, {"measured": True}, {"block_size": 0, "is_blind": True}])
+async def test_a_prompt_with_which_no_request_is_compared_is_new(tmp_path, other):
+    """Of another tenant, of a measurement, and of a request that was placed blindly."""
+    async with ClientHarness(tmp_path, command=COMMAND) as harness:
+        await harness.summary()
+        for number in range(2):
+            harness.client.record_request(reused(number, **other))
+        before = (await harness.missed(2 * 4)).copy()
+        for number in range(2, 6):
+            harness.client.record_request(reused(number))
+        assert await harness.missed(6 * 4) - before == {"new_content": 4, "block_boundary": 3 * 4}
 
 
 async def test_what_an_explanation_depends_on_is_sent_as_a_whole(tmp_path):

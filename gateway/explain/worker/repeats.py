@@ -69,7 +69,7 @@ class Repeats:
 
     def sent(self, record: RequestRecord, identity: Identity | None) -> None:
         """Note a whole request that was sent with its text."""
-        if len(record.parts) == 1 and record.is_reported and record.held_out is HeldOut.NO:
+        if _is_remembered(record):
             self._prompts.put(_prompt_of(record), True)
         if identity is not None and record.number:
             self._sent.put(identity, Referred(record.number, record.at, SkippedTotals.of(record)))
@@ -80,9 +80,19 @@ class Repeats:
         self._prompts.clear()
 
 
+def _is_remembered(record: RequestRecord) -> bool:
+    """Whether the worker knows the prompt afterwards, so that it compares the next request with it."""
+    return (
+        len(record.parts) == 1
+        and record.block_size > 0
+        and record.is_reported
+        and record.held_out is not HeldOut.SALTED
+    )
+
+
 def _prompt_of(record: RequestRecord) -> Identity:
-    """A prompt, as it is found again among the references: those of one tenant."""
-    return record.where, record.tenant, record.own_tokens, hash(record.parts[0])
+    # Prompts are compared with those of the same tenant, also where several share a prefix space.
+    return record.tenant, record.where, record.own_tokens, hash(record.parts[0])
 
 
 def identity_of(record: RequestRecord) -> Identity | None:
