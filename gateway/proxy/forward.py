@@ -2,6 +2,7 @@
 
 import asyncio
 
+from gateway.core.outcome import Ending
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.fleet.replica import Replica
@@ -58,6 +59,9 @@ class Forwarder:
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         relay = ResponseRelay(request, sink, attempt, self._limits)
+        if attempt.deadline <= relay.sent_at:
+            relay.received(Ending.EXPIRED)  # a replica would compute what nobody waits for
+            return relay
         self._deadlines.add(relay, relay.sent_at)
         replica.flights.add(relay)
         try:

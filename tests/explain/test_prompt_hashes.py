@@ -37,17 +37,17 @@ def test_runs_repeat_their_values(values):
     assert all(one[0] != other[0] for one, other in pairwise(found))
 
 
-@given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12, unique=True), max_size=20))
+@given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=24, unique=True), max_size=20))
 def test_blocks_overwrite_the_oldest_of_their_group(chains):
-    """Two groups of four entries: even and odd blocks."""
-    table = BlockTable(8)
-    groups = [[(-1, 0)] * 4, [(-1, 0)] * 4]
+    """Two groups of eight entries: even and odd blocks."""
+    table = BlockTable(16)
+    groups = [[(-1, 0)] * 8, [(-1, 0)] * 8]
     for at, chain in enumerate(chains):
         table.put(chain, 1, float(at))
         blocks = [[block for _, block in group] for group in groups]
         for block in sorted(chain, key=lambda each: each not in blocks[each % 2]):
             group, before = groups[block % 2], blocks[block % 2]
-            way = before.index(block) if block in before else min(range(4), key=lambda each: group[each][0])
+            way = before.index(block) if block in before else min(range(8), key=lambda each: group[each][0])
             group[way] = (at, block)
     kept = {block for group in groups for _, block in group}
     assert {block for block in range(1, 41) if table.beginning([block])} == kept - {0}

@@ -157,7 +157,7 @@ def same(shown: str, seen: str) -> bool:
 
 def _near(one: str, other: str) -> bool:
     first, second = (float(each.replace(",", "")) for each in (one, other))
-    return abs(first - second) <= max(0.05 * first, 5)
+    return abs(first - second) <= max(0.05 * first, 8)
 
 
 def _masked(text: str) -> str:
