@@ -92,8 +92,8 @@ class PredictedIndex:
                 again = tree.find(hashes, len(hashes), 0.0, below=end)[0] - prompt_blocks
                 if again > 0:
                     tree.recomputed(hashes, prompt_blocks, again, parent=end)
-            # Full blocks of generated tokens without text occupy capacity like any other.
-            unread = chain.tokens // chain.block_size - len(hashes)
+            # Full blocks of generated tokens without text occupy capacity like any other. A report of more is wrong.
+            unread = min(chain.tokens // chain.block_size - len(hashes), tree.capacity_blocks)
             if unread > 0:
                 hashes = [*hashes, *map(BlockHash, tree.unknown(unread))]
             node = tree.insert(hashes, 0.0, partial=partial, below=end)

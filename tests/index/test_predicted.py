@@ -1,7 +1,9 @@
+import tracemalloc
 from array import array
 
 import pytest
 
+from gateway.core.block_chain import BlockChain
 from gateway.core.ids import ReplicaId, Target
 from gateway.index.predicted import PredictedIndex
 from gateway.tokenize.block_hashes import ChainHasher
@@ -55,6 +57,18 @@ def test_burst_sees_the_prompt_right_after_dispatch(index):
 def test_reply_extends_the_prediction(index):
     run(index, prompt(("s", 64)), replies=prompt(("s", 64), ("r", 40)))
     assert held(index, prompt(("s", 64), ("r", 40), ("q", 20)), A, 1.0) == 96
+
+
+def test_more_generated_tokens_than_an_engine_can_hold_cost_no_more_memory_than_its_blocks(index):
+    run(index, prompt(("s", 64)))
+    chains = prompt(("s", 64))
+    lease = index.begin(chains, A, 0.0)
+    tracemalloc.start()
+    index.complete(lease, None, [BlockChain(chains[0].hashes, 16, 2**24)])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert index.blocks(A) == 20
+    assert peak < 100_000
 
 
 def test_report_below_the_prediction_forgets_what_is_older_than_the_loss(index):
