@@ -60,7 +60,7 @@ class Forwarder:
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         relay = ResponseRelay(request, sink, attempt, self._limits)
         if attempt.deadline <= relay.sent_at:
-            relay.received(Ending.EXPIRED)  # a replica would compute what nobody waits for
+            relay.received(Ending.EXPIRED)  # a replica would compute an answer that cannot be sent
             return relay
         self._deadlines.add(relay, relay.sent_at)
         replica.flights.add(relay)
