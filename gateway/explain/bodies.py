@@ -101,4 +101,5 @@ class Bodies:
     def forget(self) -> None:
         """Forget all texts."""
         self._texts.clear()
-        self._body, self._fields, self._keyed = b"", None, b""
+        self._body, self._fields = b"", None
+        self._keyed = self._key = b""

@@ -44,6 +44,13 @@ def test_the_text_of_a_body_is_kept_until_it_is_forgotten():
     assert bodies.text("/v1/chat/completions", b"{") is None
 
 
+def test_a_forgotten_body_is_not_taken_for_a_request_without_one():
+    bodies = Bodies()
+    key = bodies.key(b'{"messages": []}')
+    bodies.forget()
+    assert bodies.key(b"") != key
+
+
 def test_values_of_texts_are_bounded_in_bytes():
     memo: TextMemo[int] = TextMemo(10_000)
     texts = [PromptText((Message("user", f"{number:2000d}"),)) for number in range(9)]
