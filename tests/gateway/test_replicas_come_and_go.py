@@ -203,7 +203,7 @@ async def test_nothing_of_one_that_left_stays(start_engine, start_gateway):
     async def size():
         page = (await gateway.admin.get("/metrics")).text
         tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith(("health-", "kv-events-r", "leav"))]
-        known = len(index._feeds), len(index._capacity), len(index._predicted._trees), len(index._events._parts)
+        known = len(index._feeds), len(index._capacity), len(index._predicted.trees), len(index._events._parts)
         return len(page.splitlines()), len(tasks), known
 
     await gateway.ask("To be kept by r0.")
