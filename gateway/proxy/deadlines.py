@@ -6,7 +6,7 @@ from typing import Protocol
 
 _GAP_SECONDS = 0.01
 """Least time between two looks, which take time in proportion to all that wait: clients with very short deadlines must
-not cause more of them."""
+not cause more of them. Only a deadline that soon after a look is seen late."""
 
 
 class Watched(Protocol):
@@ -40,12 +40,13 @@ class Deadlines:
         self._watched: set[Watched] = set()
         self.discard = self._watched.discard
         self._due = math.inf
+        self._next_look_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, watched: Watched, now: float) -> None:
         """Watch something from ``now`` on, in the loop's time."""
         self._watched.add(watched)
-        due = max(min(watched.until, now + self._least_seconds), now + _GAP_SECONDS)
+        due = max(min(watched.until, now + self._least_seconds), self._next_look_at)
         if due < self._due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -58,6 +59,7 @@ class Deadlines:
     def _fired(self) -> None:
         self._timer, self._due = None, math.inf
         now = asyncio.get_running_loop().time()
+        self._next_look_at = now + _GAP_SECONDS
         nearest = now + self._least_seconds
         for each in list(self._watched):
             if each.until <= now:
@@ -66,4 +68,4 @@ class Deadlines:
             elif each.until < nearest:
                 nearest = each.until
         if self._watched:
-            self._set(max(nearest, now + _GAP_SECONDS))
+            self._set(max(nearest, self._next_look_at))

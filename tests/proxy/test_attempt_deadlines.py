@@ -165,3 +165,17 @@ def test_many_short_times_are_looked_at_together(monkeypatch):
     clock.pass_to(1001)
     assert len(over) == 100
     assert clock.fired <= 12
+
+
+def test_a_short_time_is_over_when_it_ends_unless_others_ended_just_before(monkeypatch):
+    clock, over = Clock(), []
+    monkeypatch.setattr("gateway.proxy.deadlines.asyncio", SimpleNamespace(get_running_loop=lambda: clock))
+    deadlines = Deadlines(LONG)
+    deadlines.add(Waiting(clock.now + 0.002, over), clock.now)
+    clock.pass_to(1000.002)
+    assert over == [1000.002]
+    deadlines.add(Waiting(clock.now + 0.002, over), clock.now)
+    clock.pass_to(1000.004)
+    assert len(over) == 1
+    clock.pass_to(1000.013)
+    assert over == [1000.002, 1000.013]
