@@ -1,4 +1,4 @@
-"""A timer that is set again often and rarely fires: for a connection's next request, for a response's next chunk."""
+"""A timer that is set again often and rarely fires: for the next bytes of a connection."""
 
 import asyncio
 import math
@@ -42,13 +42,6 @@ class LazyTimer:
         if deadline < self._due:
             self._set()
 
-    def wait_until(self, deadline: float) -> None:
-        """Let a time run up to ``deadline``, in the loop's time; it takes the place of the one that runs."""
-        self.waits = True
-        self._deadline = deadline
-        if deadline < self._due:
-            self._set()
-
     def stop(self) -> None:
         """Let no time run."""
         self.waits = False
@@ -61,11 +54,6 @@ class LazyTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-
-    def ring(self) -> None:
-        """Call back now."""
-        self.waits = False
-        self._over()
 
     def _set(self) -> None:
         if self._handle is not None:
@@ -84,7 +72,8 @@ class LazyTimer:
             self._set()
         else:
             self.overdue = now - due
-            self.ring()
+            self.waits = False
+            self._over()
 
 
 def _nothing() -> None:

@@ -67,7 +67,7 @@ def test_a_later_time_leaves_the_timer_of_the_loop():
 def test_an_earlier_time_takes_its_place():
     lazy, over = timer(loop := Loop())
     lazy.wait(5.0)
-    lazy.wait_until(2.0)
+    lazy.wait(2.0)
     loop.fire()
     assert (over, loop.due) == ([2.0], None)
     lazy.wait(5.0)

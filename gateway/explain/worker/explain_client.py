@@ -19,7 +19,7 @@ import structlog
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, RepeatedRequest, RequestRecord
+from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
 from gateway.explain.worker.explain_messages import (
@@ -29,6 +29,7 @@ from gateway.explain.worker.explain_messages import (
     Question,
     QuestionAnswer,
     RawMessage,
+    RepeatedRequest,
     StoredHistory,
     ToWorker,
     WorkerOptions,

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.canonical import RuleMode
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, RepeatedRequest, RequestRecord
+from gateway.core.explanation import CacheEvent, ReplicaPrefix, RequestRecord
 from gateway.core.reasons import Reason
 from gateway.stats.markers import Marker
 from gateway.stats.prices import TokenPrices
@@ -81,6 +81,81 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publishes_seen: bool = False
     experiment: Mapping[str, float | str] | None = None
     token_prices: Mapping[str, TokenPrices] = {}
+
+
+class RepeatedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """To the worker, work: what differs between a request and an earlier one with the same explanation, to the token.
+
+    Attributes:
+        number: ``RequestRecord.number`` of the earlier one; all fields that are not here have its values.
+        request_id: As in ``RequestRecord``, like all further fields.
+        at: Likewise.
+        decision: Likewise.
+        policy: Likewise.
+        holders: Likewise.
+        ending: Likewise.
+        streamed: Likewise.
+        ttft_seconds: Likewise.
+        seconds: Likewise.
+        failed_attempts: Likewise.
+        prefill_seconds_per_token: Likewise.
+        sent_after_seconds: Likewise.
+        stages: Likewise.
+    """
+
+    number: int
+    request_id: str
+    at: float
+    decision: str
+    policy: str
+    holders: tuple[ReplicaPrefix, ...]
+    ending: str
+    streamed: bool
+    ttft_seconds: float | None
+    seconds: float
+    failed_attempts: int
+    prefill_seconds_per_token: float
+    sent_after_seconds: float
+    stages: tuple[tuple[str, float], ...]
+
+    @staticmethod
+    def of(record: RequestRecord, number: int) -> "RepeatedRequest":
+        """What differs in a request from the earlier one with this number."""
+        return RepeatedRequest(
+            number,
+            record.request_id,
+            record.at,
+            record.decision,
+            record.policy,
+            record.holders,
+            record.ending,
+            record.streamed,
+            record.ttft_seconds,
+            record.seconds,
+            record.failed_attempts,
+            record.prefill_seconds_per_token,
+            record.sent_after_seconds,
+            record.stages,
+        )
+
+    def record(self, earlier: RequestRecord) -> RequestRecord:
+        """The whole request; ``earlier`` is the one that it refers to."""
+        return msgspec.structs.replace(
+            earlier,
+            request_id=self.request_id,
+            at=self.at,
+            decision=self.decision,
+            policy=self.policy,
+            holders=self.holders,
+            ending=self.ending,
+            streamed=self.streamed,
+            ttft_seconds=self.ttft_seconds,
+            seconds=self.seconds,
+            failed_attempts=self.failed_attempts,
+            prefill_seconds_per_token=self.prefill_seconds_per_token,
+            sent_after_seconds=self.sent_after_seconds,
+            stages=self.stages,
+        )
 
 
 class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):

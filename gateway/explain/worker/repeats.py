@@ -24,8 +24,8 @@ _PROMPTS = 10_000
 """Prompts of which it is known that they were sent; with more of them, some are sent once more than necessary."""
 
 _WHOLE_AGAIN_SECONDS = 120.0
-"""Age at which a request is not referred to any more. What the worker dates by whole requests is late by this time at
-most, and its causes of evictions and expiry are minutes or hours old."""
+"""Age at which a request is not referred to any more. What the worker orders and dates by whole requests is late by so
+much at most."""
 
 Identity = tuple[object, ...]
 

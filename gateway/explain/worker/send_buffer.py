@@ -16,8 +16,8 @@ import msgspec
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, CacheHistory, RepeatedRequest, RequestRecord
-from gateway.explain.worker.explain_messages import PeerPrompts, SkippedTotals, Work, encode
+from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord
+from gateway.explain.worker.explain_messages import PeerPrompts, RepeatedRequest, SkippedTotals, Work, encode
 from gateway.stats.markers import Marker
 
 _PLAIN_BYTES = 1000
