@@ -9,9 +9,11 @@ round, so that a change of the machine's speed meets all of them. What counts is
 time of the whole process tree, up to the moment when it is idle again: explanations are worked out after the response),
 which holds on a noisy machine; requests per second are shown beside it.
 
-Bodies: `chat` = 200 conversations of 13 messages that share a 7 KB system prompt (10 KB each, prefix warm); `cold` =
-the same size, no two texts alike; `stream` = 32 streams at once, 100 chunks 10 ms apart. `one` = the chat bodies over
-one connection, whose latencies are given; the floor's are those of the engine and of the load generator.
+Bodies: `chat` = 200 conversations of 13 messages that share a 7 KB system prompt (10 KB each), sent over and over;
+`turns` = conversations like these, turn by turn: each body is sent once and ends with a new message; `cold` = the same
+size, no two texts alike, each sent once; `stream` = 32 streams at once, 100 chunks 10 ms apart, each with a new
+conversation. `one` = the chat bodies over one connection, whose latencies are given; the floor's are those of the
+engine and of the load generator.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.overhead.bodies import write_bodies
+from benchmarks.overhead.bodies import ONCE, write_bodies
 from benchmarks.overhead.processes import (
     QUIET,
     cpu_seconds,
@@ -55,10 +57,9 @@ class Candidate:
     first_response: float = 0.0
 
 
-def measure(candidate: Candidate, kind: str, folder: Path, connections: int, seconds: float) -> None:
+def measure(candidate: Candidate, kind: str, bodies: Path, connections: int, seconds: float) -> None:
     before = cpu_seconds(*tree(candidate.process.pid))
-    bodies = "chat" if kind == "one" else kind
-    result = run_load(candidate.port, folder / f"{bodies}.jsonl", connections, seconds)
+    result = run_load(candidate.port, bodies, connections, seconds, once=kind in ONCE)
     cpu = idle_cpu_seconds(*tree(candidate.process.pid)) - before
     if result["errors"]:
         raise SystemExit(f"{candidate.name}: {result['errors']} requests failed under {kind}")
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="overhead-"))
-    write_bodies(folder)
+    write_bodies(folder, args.rounds)
     ports = [free_port(), free_port()]
     engines = [f"http://127.0.0.1:{port}" for port in ports]
     processes = [pinned(1, engine_command(ports, CHUNKS), **QUIET)]
@@ -95,15 +96,18 @@ def main() -> None:
             wait_until_serving(name, port, candidate.process, body)
             candidate.first_response = time.monotonic() - candidate.began
             run_load(port, folder / "chat.jsonl", args.connections, 1.5)
-        for _ in range(args.rounds):
-            for kind, connections in {
-                "chat": args.connections,
-                "cold": args.connections,
-                "one": 1,
-                "stream": 32,
+        for number in range(args.rounds):
+            for kind, bodies in {
+                "chat": "chat",
+                "turns": f"turns-{number}",
+                "cold": f"cold-{number}",
+                "one": "chat",
+                "stream": f"stream-{number}",
             }.items():
+                connections = {"one": 1, "stream": 32}.get(kind, args.connections)
+                seconds = max(args.seconds, 4 * (kind == "stream"))
                 for candidate in candidates:
-                    measure(candidate, kind, folder, connections, max(args.seconds, 4 * (kind == "stream")))
+                    measure(candidate, kind, folder / f"{bodies}.jsonl", connections, seconds)
         report(candidates)
     finally:
         terminate(processes)
@@ -131,11 +135,11 @@ def report(candidates: list[Candidate]) -> None:
         each.name: {name: statistics.median(values) for name, values in each.figures.items()} for each in candidates
     }
     base = figures["floor"]
-    print("| | warm ms/request | unseen ms/request | us/chunk | one connection, p50 | p99 | to first response | RSS |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| | repeated ms/request | turn ms/request | unseen ms/request | us/chunk | one connection, p50 | p99 | to first response | RSS |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for each in candidates:
         of = figures[each.name]
-        cells = [f"{of[kind] * 1e3:.3f} ({of[kind] / base[kind]:.1f}x)" for kind in ("chat", "cold")]
+        cells = [f"{of[kind] * 1e3:.3f} ({of[kind] / base[kind]:.1f}x)" for kind in ("chat", "turns", "cold")]
         cells.append(f"{of['stream'] * 1e6:.1f} ({of['stream'] / base['stream']:.1f}x)")
         cells += [f"{of[name] * 1e3:.2f} ms" for name in ("p50", "p99")]
         cells += [f"{each.first_response:.2f} s", f"{memory_mib(*tree(each.process.pid)):.0f} MiB"]

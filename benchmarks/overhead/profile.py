@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 import gateway
-from benchmarks.overhead.bodies import write_bodies
+from benchmarks.overhead.bodies import ONCE, write_bodies
 from benchmarks.overhead.processes import (
     QUIET,
     cpu_seconds,
@@ -87,12 +87,12 @@ def by_package(stats: pstats.Stats) -> tuple[Counter[str], Counter[str]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=["chat", "cold", "stream"], default="chat")
+    parser.add_argument("--kind", choices=["chat", "turns", "cold", "stream"], default="chat")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--functions", type=int, default=0, help="also the functions that take most (default 0)")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="profile-"))
-    write_bodies(folder)
+    write_bodies(folder, 3)
     first, second, port = free_ports(3)
     config = gateway_config(
         folder, port, [f"http://127.0.0.1:{first}", f"http://127.0.0.1:{second}"], explain={"enabled": False}
@@ -102,15 +102,17 @@ def main() -> None:
     try:
         command = [sys.executable, "-m", "benchmarks.overhead.profile", "serve", str(config), str(profile)]
         processes.append(served := pinned(0, command, **QUIET))
-        bodies = folder / f"{options.kind}.jsonl"
+        names = ["chat"] * 3 if options.kind == "chat" else [f"{options.kind}-{number}" for number in range(3)]
+        bodies = [folder / f"{name}.jsonl" for name in names]
+        once = options.kind in ONCE
         wait_until_serving("gateway", port, served, (folder / "chat.jsonl").read_bytes().split(b"\n")[0])
         connections = 32 if options.kind == "stream" else 16
-        run_load(port, bodies, connections, 2)
+        run_load(port, bodies[0], connections, 2, once=once)
         before = cpu_seconds(served.pid)
-        plain = run_load(port, bodies, connections, options.seconds)["requests"]
+        plain = run_load(port, bodies[1], connections, options.seconds, once=once)["requests"]
         cost = (cpu_seconds(served.pid) - before) / plain
         os.kill(served.pid, signal.SIGUSR1)
-        profiled = run_load(port, bodies, connections, options.seconds)["requests"]
+        profiled = run_load(port, bodies[2], connections, options.seconds, once=once)["requests"]
         os.kill(served.pid, signal.SIGUSR2)
         while not profile.exists() or not profile.stat().st_size:
             time.sleep(0.1)
