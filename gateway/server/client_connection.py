@@ -41,6 +41,10 @@ _MAX_TINY_CHUNKS = 16_384
 _TINY_CHUNK_BYTES = 64
 """A body of more chunks than this that are smaller on average is refused: its framing costs more than its content."""
 
+_BEGUN_PER_READ = 16
+"""Answers that begin while a read is parsed; those to later requests in it begin one in each iteration of the event
+loop. A read may hold thousands of requests that are refused at once, and other clients would wait for all of them."""
+
 _REMEMBERED_URLS = 64
 """URLs whose parts are kept: clients of an API send few. Each has at most ``PortOptions.max_header_bytes``."""
 
@@ -81,6 +85,7 @@ class ClientConnection(asyncio.Protocol):
         self._in_head = False
         self._in_body = False
         self._began = False  # whether a request began in the present read
+        self._begun = 0  # requests of the present read whose answers began at once
         self._suspect = False  # whether the present read may end a head that is too large
         self._silent = True  # whether nothing was received yet
         self._first = True  # whether no request was received yet
@@ -174,6 +179,7 @@ class ClientConnection(asyncio.Protocol):
             return
         max_header_bytes = self._options.max_header_bytes
         self._silent = self._began = False
+        self._begun = 0
         self._framing_bytes += len(data)
         self._suspect = self._in_head or len(data) > max_header_bytes
         unread: list[bytes | memoryview] = [data]  # the next part last
@@ -278,7 +284,11 @@ class ClientConnection(asyncio.Protocol):
         self._received = exchange
         if self._answered is None:
             self._answered = exchange
-            self._begin(exchange)
+            self._begun += 1
+            if self._begun <= _BEGUN_PER_READ:
+                self._begin(exchange)
+            else:
+                self._loop.call_soon(self._begin, exchange)
         else:
             self._waiting.append(exchange)
             self._update_reading()

@@ -280,6 +280,38 @@ async def test_a_client_that_pipelines_faster_than_it_is_answered_is_read_no_fur
     assert 0 < most < 2 * 262_144 // 100
 
 
+class AtOnce:
+    """Answers each request in the call that begins it."""
+
+    def __init__(self) -> None:
+        self.tasks = ()
+        self.answered: list[str] = []
+
+    def __call__(self, exchange) -> None:
+        self.answered.append(exchange.path)
+        exchange.start(200, [(b"content-length", b"2")])
+        exchange.write(b"ok", more=False)
+
+
+async def test_others_are_served_between_the_requests_that_one_client_pipelines(closing):
+    handler = AtOnce()
+    server = HttpServer(handler, PortOptions(LIMIT))
+    await server.listen([bound("server.port", "127.0.0.1", 0)])
+    closing.push_async_callback(server.close)
+    port = server._listeners[0].sockets[0].getsockname()[1]
+    busy, other = await Connection.open(port), await Connection.open(port)
+    closing.callback(busy.abort)
+    closing.callback(other.abort)
+    many = [f"/{number}" for number in range(2000)]
+    busy.writer.write(b"".join(head(100, path=path, method="GET") for path in many))
+    other.writer.write(head(100, path="/other", method="GET"))
+    assert (await other.answer()).body == b"ok"
+    assert handler.answered.index("/other") < 200
+    for _ in many:
+        assert (await busy.answer()).body == b"ok"
+    assert [path for path in handler.answered if path != "/other"] == many
+
+
 def chunks(many: int, size: int) -> bytes:
     return (
         b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
