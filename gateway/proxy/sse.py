@@ -21,6 +21,7 @@ _END_BYTES = 4
 _HEAD = b"data: {"
 _HEAD_BYTES = len(_HEAD)
 _TEXT_AT = _HEAD_BYTES - 1
+_DONE = b"data: [DONE]\n\n"
 _LINE_FEED, _RETURN = b"\n\r"  # as integers, which are found twice as fast
 _LONGEST_EVENT = 2**19
 """A longer event is passed on without being parsed."""
@@ -70,7 +71,7 @@ class EventFilter:
         kept: list[bytes] = []
         try:
             for event in self._take_events(data):
-                if self._unread or is_plain(event) or self._read(event):
+                if self._unread or is_plain(event) or event == _DONE or self._read(event):
                     kept.append(event)
                 self._unread = False  # the end of an overlong event is not an event of its own
         except ValueError:
@@ -97,7 +98,8 @@ class EventFilter:
                 return []
             data = bytes(self._pending)
         events, rest = _divided(data)
-        self._pending = bytearray(rest)
+        if rest or self._pending:
+            self._pending = bytearray(rest)
         return events
 
     def _ends_behind(self, start: int) -> bool:
