@@ -6,6 +6,7 @@ A response is passed on as it arrives, synchronously: from the read of the socke
 import asyncio
 import select
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol, cast
 
@@ -72,6 +73,9 @@ chunk of one byte has five of them, chunks of one token less than one."""
 _MAX_INTERIM = 16
 """Interim (1xx) responses before the final one. Engines send none; a proxy sends one or two."""
 
+_KNOWN_SIZES = 1024
+"""Sizes of chunks whose first line is kept. The chunks of a stream have few different ones."""
+
 _LOWEST_STATUS = 100
 _FIRST_FINAL_STATUS = 200
 _HIGHEST_STATUS = 599
@@ -82,6 +86,16 @@ _IDLE_TIMEOUT = b" 408 "
 _NOTHING = memoryview(b"")
 
 _log = structlog.get_logger("gateway.proxy")
+
+
+@lru_cache(_KNOWN_SIZES)
+def _size_line(received: int) -> bytes:
+    """The first line of the one whole chunk that has so many bytes with its framing; empty if there is none."""
+    for digits in range(1, len(b"%x" % received) + 1):
+        length = received - digits - len("\r\n\r\n")
+        if length > 0 and digits == len(b"%x" % length):
+            return b"%x\r\n" % length
+    return b""
 
 
 class Connection(asyncio.Protocol):
@@ -207,11 +221,12 @@ class Connection(asyncio.Protocol):
         """Bytes were received."""
         receiver = self._chunk_receiver
         if receiver is not None:
-            size, _, rest = data.partition(b"\r\n")
-            body = rest[:-2]
-            length = len(body)
-            if length and size == b"%x" % length and rest.endswith(b"\r\n"):
-                self._bytes_left += _BYTES_PER_BODY_BYTE * length - len(data)
+            received = len(data)
+            line = _size_line(received)
+            start = len(line)
+            if start and data[:start] == line and data[-2:] == b"\r\n":
+                body = data[start:-2]
+                self._bytes_left += _BYTES_PER_BODY_BYTE * len(body) - received
                 try:
                     receiver.body_received(body, data)
                 except Exception as error:  # noqa: BLE001 - it must not be lost in the event loop

@@ -66,7 +66,8 @@ class Forwarder:
         replica.flights.add(relay)
         try:
             body = await attempt.body.of(request, attempt.salt)
-            relay.exchange = self._client.send("POST", replica.origin, path, headers, body, relay)
+            if not relay.ended.done():  # its time may be over, or its replica gone, since making the body began
+                relay.exchange = self._client.send("POST", replica.origin, path, headers, body, relay)
             del body  # free it before the answer is complete
             ending = await relay.ended
         except asyncio.CancelledError:

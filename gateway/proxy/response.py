@@ -167,18 +167,19 @@ class ResponseRelay:
         if self._bytes_left > 0:
             self._bytes_left -= size
             self._answer += data
+        sink = self._sink
         if self._filter.at_event and is_plain(data):
             self._tail = data if size >= _TAIL else self._tail[-_TAIL:] + data
             if not self.started:
                 self._start()
-            self._sink.write(data, more=True, chunk=chunk)
+            sink.write(data, more=True, chunk=chunk)
         elif size <= _FILTERED_AT_ONCE or data.count(b"\n") + data.count(b"\r") <= _MAX_LINES:
             self._filtered(data)
         else:
             self._parts.extend(_divided(data, _FILTERED_AT_ONCE))
             self._send_parts()
             return
-        if self._sink.congested:
+        if sink.congested:
             self._wait_for_client()
 
     def response_complete(self) -> None:

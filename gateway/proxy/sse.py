@@ -19,6 +19,9 @@ from gateway.engines import parse_usage, payloads
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _END_BYTES = 4
 _HEAD = b"data: {"
+_HEAD_BYTES = len(_HEAD)
+_TEXT_AT = _HEAD_BYTES - 1
+_DONE = b"data: [DONE]\n\n"
 _LINE_FEED, _RETURN = b"\n\r"  # as integers, which are found twice as fast
 _LONGEST_EVENT = 2**19
 """A longer event is passed on without being parsed."""
@@ -68,7 +71,7 @@ class EventFilter:
         kept: list[bytes] = []
         try:
             for event in self._take_events(data):
-                if self._unread or is_plain(event) or self._read(event):
+                if self._unread or is_plain(event) or event == _DONE or self._read(event):
                     kept.append(event)
                 self._unread = False  # the end of an overlong event is not an event of its own
         except ValueError:
@@ -95,7 +98,8 @@ class EventFilter:
                 return []
             data = bytes(self._pending)
         events, rest = _divided(data)
-        self._pending = bytearray(rest)
+        if rest or self._pending:
+            self._pending = bytearray(rest)
         return events
 
     def _ends_behind(self, start: int) -> bool:
@@ -132,14 +136,16 @@ def _divided(data: bytes) -> tuple[list[bytes], bytes]:
 
 def is_plain(data: bytes) -> bool:
     """Whether a piece is one complete JSON event without usage, as most are."""
-    if not data.startswith(_HEAD) or not data.endswith(b"}\n\n"):
+    # Slices are compared in half the time of ``startswith``.
+    if data[:_HEAD_BYTES] != _HEAD or data[-3:] != b"}\n\n":
         return False
-    if _LINE_FEED in data[:-2] or _RETURN in data:
+    text = data[_TEXT_AT:-2]
+    if _LINE_FEED in text or _RETURN in text:
         return False  # line breaks between the parts of the JSON divide it into lines, or even into events
     try:
-        if not data.isascii():
-            data.decode()
-        return _decode(data[len(_HEAD) - 1 :]).usage is None
+        if not text.isascii():
+            text.decode()
+        return _decode(text).usage is None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 

@@ -16,9 +16,7 @@ Protocol: RFC 9112. Parser: httptools (llhttp).
 
 import asyncio
 from collections import deque
-from functools import lru_cache
 from typing import cast
-from urllib.parse import unquote
 
 import httptools
 import structlog
@@ -28,14 +26,11 @@ from gateway.core.errors import GatewayError
 from gateway.core.exchange import Exchange
 from gateway.lazy_timer import LazyTimer
 from gateway.server.port import Port
-from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, refusal
+from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, send_refusal
+from gateway.server.request_head import head_bytes, parser_for, parts_of, without_upgrade
 from gateway.server.sockets import HalfClosed
 
 _log = structlog.get_logger("gateway.api")
-
-_LINGER_SECONDS = 2.0
-"""How long a refused client may go on sending. Closed at once, with bytes of it unread, its connection would be reset,
-and it might never see the answer."""
 
 _MAX_TINY_CHUNKS = 16_384
 _TINY_CHUNK_BYTES = 64
@@ -44,9 +39,6 @@ _TINY_CHUNK_BYTES = 64
 _BEGUN_PER_READ = 16
 """Answers that begin while a read is parsed; those to later requests in it begin one in each iteration of the event
 loop. A read may hold thousands of requests that are refused at once, and other clients would wait for all of them."""
-
-_REMEMBERED_URLS = 64
-"""URLs whose parts are kept: clients of an API send few. Each has at most ``PortOptions.max_header_bytes``."""
 
 _STOOD_STILL_SECONDS = 1.0
 """If a timer is this late, the process has stood still, and has not read what has arrived."""
@@ -70,7 +62,7 @@ class ClientConnection(asyncio.Protocol):
         self.port = port
         self._options = port.options
         self._loop = asyncio.get_running_loop()
-        self._parser = _parser(self)
+        self._parser = parser_for(self)
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.client: tuple[str, int] | None = None
         self.peer = ""
@@ -145,8 +137,9 @@ class ClientConnection(asyncio.Protocol):
         if self._half_closed is not None:
             return True
         exchange = self._answered
-        due = exchange is not None and not self._in_body and self._problem is None
-        if not due or exchange is None or self._last.version == "1.0" or (exchange.started and not self._waiting):
+        if exchange is None or self._in_body or self._problem is not None:
+            return False
+        if self._last.version == "1.0" or (exchange.started and not self._waiting):
             return False
         self._timer.stop()
         self._last.keep_alive = False
@@ -210,11 +203,9 @@ class ClientConnection(asyncio.Protocol):
             self._timer.stop()
 
     def _decline_upgrade(self, behind: memoryview) -> tuple[bytes | memoryview, ...]:
-        """The request asks for another protocol (as Java's client does for HTTP/2, of every server).
+        """The request asks for another protocol: it is read once more without the offer, and then what follows it.
 
-        This may be ignored, but the parser takes what follows for the other protocol. So a new one reads the head once
-        more, without the offer, and then what follows. CONNECT is answered as any other method, but nothing can follow
-        it.
+        CONNECT is answered as any other method, but nothing can follow it.
 
         Args:
             behind: What follows the head in the present read.
@@ -222,16 +213,14 @@ class ClientConnection(asyncio.Protocol):
         Returns:
             What is to be parsed, the next part last.
         """
-        if self._parser.get_method() == b"CONNECT":
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        if method == b"CONNECT":
             if self._answered is not None:
                 self._last.keep_alive = False
             return ()
-        version = self._parser.get_http_version().encode()
-        headers = [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
-        head = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, version), *headers, b"", b""]
-        self._parser = _parser(self)
+        self._parser = parser_for(self)
         self._in_head = False
-        return behind, b"\r\n".join(head)
+        return behind, without_upgrade(method, self._url, version, self._headers)
 
     # Callbacks of the parser. It takes what they raise for malformed HTTP.
 
@@ -253,16 +242,16 @@ class ClientConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head is complete."""
         parser = self._parser
-        if self._suspect and self._head_bytes() > self._options.max_header_bytes:
+        method = parser.get_method()
+        if self._suspect and head_bytes(method, self._url, self._headers) > self._options.max_header_bytes:
             self._problem = headers_too_large(self._options.max_header_bytes)
             raise self._problem
-        method = parser.get_method()
         if parser.should_upgrade() and method != b"CONNECT":
             return
         if self.transport.is_closing():
             return  # it follows the last response, and is not answered
         version = parser.get_http_version()
-        path, raw_path, query = _parts(self._url)
+        path, raw_path, query = parts_of(self._url)
         headers = self._headers
         named = dict(headers)
         exchange = Exchange(
@@ -436,32 +425,4 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()  # the request was answered before it was complete
             return
         # To the request it is about belongs what arrived of its headers.
-        self.transport.write(refusal(problem, self.port.cors.answer_headers(self._headers)))
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self._loop.call_later(_LINGER_SECONDS, self.transport.close)
-
-    def _head_bytes(self) -> int:
-        """Size of the head that is complete now, in its usual form."""
-        line = len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1\r\n")
-        return line + sum(len(name) + len(value) + len(": \r\n") for name, value in self._headers) + len("\r\n")
-
-
-@lru_cache(_REMEMBERED_URLS)
-def _parts(url: bytes) -> tuple[str, bytes, bytes]:
-    """The path of a URL with percent-encoding resolved, the path as sent, and the query string.
-
-    Raises:
-        HttpParserError: it is not a URL.
-    """
-    found = httptools.parse_url(url)
-    raw_path: bytes = found.path or b""
-    path = raw_path.decode("ascii")
-    return unquote(path) if "%" in path else path, raw_path, found.query or b""
-
-
-def _parser(connection: ClientConnection) -> httptools.HttpRequestParser:
-    """A parser that reports to a connection; it also reads what follows a request that ends the connection."""
-    parser = httptools.HttpRequestParser(connection)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    return parser
+        send_refusal(self._loop, self.transport, problem, self.port.cors.answer_headers(self._headers))

@@ -1,19 +1,38 @@
 """What is wrong with bytes that are no acceptable request, and the response: it closes the connection."""
 
+import asyncio
 from collections.abc import Sequence
 
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge
 from gateway.core.exchange import status_line
 
+_LINGER_SECONDS = 2.0
+"""How long a refused client may go on sending. Closed at once, with bytes of it unread, its connection would be reset,
+and it might never see the answer."""
 
-def refusal(problem: GatewayError, own_headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A whole response.
+
+def send_refusal(
+    loop: asyncio.AbstractEventLoop,
+    transport: asyncio.Transport,
+    problem: GatewayError,
+    own_headers: Sequence[tuple[bytes, bytes]],
+) -> None:
+    """Send a whole response, and close the connection when the client has had the time to read it.
 
     Args:
+        loop: The running loop.
+        transport: Of the client's connection.
         problem: What is wrong.
         own_headers: Headers that are added.
     """
+    transport.write(_refusal(problem, own_headers))
+    if transport.can_write_eof():
+        transport.write_eof()
+    loop.call_later(_LINGER_SECONDS, transport.close)
+
+
+def _refusal(problem: GatewayError, own_headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     body = problem_body(problem)
     headers = problem_headers(problem, None) | {"content-length": str(len(body)), "connection": "close"}
     lines = [f"{name}: {value}\r\n".encode("latin-1") for name, value in headers.items()]

@@ -34,6 +34,7 @@ from gateway.proxy.resume import continued as eligible
 from gateway.proxy.resume import resumable_stream as stream
 from gateway.routing import fair_threads as threads
 from gateway.server import client_connection as protocol
+from gateway.server import refusal
 from gateway.spaces import salt
 from gateway.spaces import space_epoch as lives
 from gateway.stats import counters as counts
@@ -74,7 +75,7 @@ FIXED: dict[str, Any] = {
     "Objects and lists in a body": server_settings._MAX_CONTAINERS,
     "Prompts in one request": parse._MAX_PROMPTS,
     "Chunks of a body that have fewer than 64 bytes on average": protocol._MAX_TINY_CHUNKS,
-    "Refused client may go on sending": protocol._LINGER_SECONDS,
+    "Refused client may go on sending": refusal._LINGER_SECONDS,
     "API key or admin token": keys._LONGEST_KEY,
     "Path in logs and errors": keys._SHOWN_CHARS,
     "Client's own `cache_salt`": salt._LONGEST_CLIENT_SALT,

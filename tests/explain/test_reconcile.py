@@ -111,7 +111,8 @@ def test_odd_answers_hold_no_text(answer):
 def test_the_text_of_a_stream_is_that_of_the_events_that_have_text(event):
     text = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
     events = [text % b"A", b"data: " + event + b"\n\n", text % b"B"]
-    assert [reply.text for reply in reply_choices(outcome(answer=events, streamed=True))] == ["AB"]
+    for end in ([], [b"data: [DONE]\n\n"]):
+        assert [reply.text for reply in reply_choices(outcome(answer=events + end, streamed=True))] == ["AB"]
 
 
 def test_stream_teaches_prefill_and_decode_times():

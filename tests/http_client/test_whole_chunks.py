@@ -119,6 +119,22 @@ def test_whole_chunks_are_handed_on_with_their_framing():
     assert receiver.parts == [b"one", b"two", b"three"]
 
 
+@pytest.mark.parametrize("size", [1, 15, 16, 255, 256, 4095, 4096, 65535, 65536])
+def test_a_chunk_of_any_size_is_handed_on_with_its_framing(size):
+    whole = chunk(b"x" * size)
+    receiver, _ = asyncio.run(received([HEAD, chunk(b"a"), whole, END]))
+    assert receiver.chunks == [None, whole]
+    assert receiver.parts == [b"a", b"x" * size]
+
+
+def test_a_read_that_is_too_short_or_too_long_for_every_whole_chunk_is_parsed():
+    begun = b"10\r\n" + b"x" * 13 + b"\r\n"
+    receiver, reusable = asyncio.run(received([HEAD, chunk(b"a"), begun, b"x\r\n", END[:1], END[1:]]))
+    assert b"".join(receiver.parts) == b"a" + b"x" * 13 + b"\r\nx"
+    assert receiver.chunks == [None] * len(receiver.chunks)
+    assert (receiver.complete, reusable, receiver.error) == (True, True, None)
+
+
 def test_whole_chunks_are_recognized_again_behind_one_that_was_split():
     split = chunk(b"split")
     receiver, _ = asyncio.run(received([HEAD, chunk(b"a"), split[:4], split[4:], chunk(b"b"), END]))
