@@ -79,6 +79,9 @@ _MAX_LOOKUPS = 2048
 _CHAINS_PER_PORTION = 16
 """Prompts that are hashed in one portion."""
 
+_HASHED_AT_ONCE = 16_384
+"""Tokens of a prompt that is hashed at once, which takes less than a millisecond; longer ones are hashed in portions."""
+
 _NOTHING_HELD = Holding(0, 0.0)
 
 _SEARCHED_FIRST = frozenset({PersonalDataMode.MASK, PersonalDataMode.BLOCK})
@@ -272,10 +275,16 @@ class Flow:
 
     async def _place(self, context: RequestContext) -> Placed:
         """Place the request; if every suitable replica is busy, wait in the queue first."""
-        candidates = self._finder.candidates(context)
-        await self._turns.run(self._hashed(context, candidates.by_block_size), context.encoded.request.caller.tenant.id)
+        candidates, encoded = self._finder.candidates(context), context.encoded
+        chains, prompt = context.chains, encoded.prompt
+        if encoded.tokens > _HASHED_AT_ONCE or prompt.media or len(prompt.parts) != 1:
+            await self._turns.run(self._hashed(context, candidates.by_block_size), encoded.request.caller.tenant.id)
+        else:
+            for size in candidates.by_block_size:
+                if size not in chains:
+                    chains[size] = [self._hasher.chain(encoded.root, prompt.parts[0], size)]
         context.end_stage("hash")
-        placed = self._placed(context, candidates, self._overload.ahead(context.encoded))
+        placed = self._placed(context, candidates, self._overload.ahead(encoded))
         context.end_stage("place")
         if self._overload.holds(context, placed):
             placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
