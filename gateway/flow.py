@@ -82,6 +82,7 @@ _CHAINS_PER_PORTION = 16
 _HASHED_AT_ONCE = 16_384
 """Tokens of a prompt that is hashed at once, which takes less than a millisecond; longer ones are hashed in portions."""
 
+_COMPLETE = Ending.COMPLETE  # looking up a member of an enum takes as long as several other look-ups
 _NOTHING_HELD = Holding(0, 0.0)
 
 _SEARCHED_FIRST = frozenset({PersonalDataMode.MASK, PersonalDataMode.BLOCK})
@@ -179,7 +180,7 @@ class Flow:
         explained = self._explains.enabled
         replies = await self._settler.settle(context, served, explained=explained)
         outcome, failure = served.outcome, None
-        if outcome.ending is not Ending.COMPLETE:
+        if outcome.ending is not _COMPLETE:
             failure = response_failure(outcome, context.encoded.model.id)
         settled = self._observe(context, served, response_status(outcome), failure.code if failure else None)
         if explained:
