@@ -165,7 +165,6 @@ class Flow:
         """
         context = self._begin(request, grant, trace)
         try:
-            self._enter(context.encoded)
             placed = await self._prepare(context, sink)
             if restores := context.encoded.request.restores:
                 sink = RestoringSink(sink, restores)
@@ -179,10 +178,10 @@ class Flow:
             served = self._attempts.give_up(context, context.placed, sink)
         explained = self._explains.enabled
         replies = await self._settler.settle(context, served, explained=explained)
-        outcome, failure = served.outcome, None
-        if outcome.ending is not _COMPLETE:
-            failure = response_failure(outcome, context.encoded.model.id)
-        settled = self._observe(context, served, response_status(outcome), failure.code if failure else None)
+        outcome, status, failure = served.outcome, served.outcome.status, None
+        if outcome.ending is not _COMPLETE or status is None:
+            status, failure = response_status(outcome), response_failure(outcome, context.encoded.model.id)
+        settled = self._observe(context, served, status, failure.code if failure else None)
         if explained:
             self._explain(context, served, settled, replies)
         if failure is not None:
@@ -206,21 +205,17 @@ class Flow:
             deadline=request.received_at + timeout,
         )
 
-    def _enter(self, encoded: Encoded) -> None:
-        """Find the request's prefix space."""
-        request = encoded.asked
-        space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
-        if request.assignment is not None and request.assignment.salted:
-            space = replace(space, salt=random_salt())
-        encoded.space = space
-
     async def _prepare(self, context: RequestContext, sink: Sink) -> Placed:
-        """Encode the request, unless it was placed before, and place it.
+        """Find the request's prefix space and encode it, unless it was placed before, and place it.
 
         A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``.
         """
         try:
             if context.placed is None:
+                encoded, asked = context.encoded, context.encoded.asked
+                encoded.space = self._spaces.enter(asked.caller, encoded.model.version(), asked.fields, time.time())
+                if asked.assignment is not None and asked.assignment.salted:
+                    encoded.space = replace(encoded.space, salt=random_salt())
                 is_charged = context.grant.counts_tokens
                 if is_charged:
                     await self._charge_estimate(context)
@@ -229,9 +224,9 @@ class Flow:
                 except TimeoutError:
                     raise expired() from None
                 if is_charged:
-                    context.grant.charge(context.encoded.tokens, time.monotonic())
-                if context.encoded.request.warmup_target is not None:
-                    await self._overload.wait_for_clients(context.encoded)
+                    context.grant.charge(encoded.tokens, time.monotonic())
+                if encoded.request.warmup_target is not None:
+                    await self._overload.wait_for_clients(encoded)
             return await self._place(context)
         except asyncio.CancelledError:
             if sink.gone:

@@ -294,7 +294,7 @@ class Encoder:
         if self.local is None:
             return None
         if len(text) <= self._inline_bytes:
-            return self.local.encode_text(text)
+            return self.local.tokens.encode(text, add_special_tokens=False)
         try:
             return await self._threads.run(tenant, len(text), self.local.encode_text, text)
         except Overloaded:
