@@ -1,7 +1,6 @@
 """The request pipeline: canonicalize, encode, look up, place, forward, settle. ``Flow.serve`` shows the order."""
 
 import asyncio
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -196,7 +195,9 @@ class Flow:
         source = client_family(request.headers)
         if self._experiment.is_running:
             request = self._experiment.assigned(request, source)
-        timeout = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
+        timeout = self._limits.total_timeout_seconds
+        if request.timeout_seconds is not None:
+            timeout = min(timeout, request.timeout_seconds)
         return RequestContext(
             Encoded(request, request, self._models[request.model], source),
             grant,
@@ -337,12 +338,15 @@ class Flow:
 
     def _holdings(self, context: RequestContext, group: TargetGroup, now: float) -> Sequence[Holding]:
         """What each target holds of the prompts. Targets with the same block size are looked up together."""
-        max_chains = max(_MAX_LOOKUPS // len(group.targets), 1)
+        count = len(group.targets)
         found: dict[Target, Holding] = {}
         try:
             for size, targets in group.by_block_size.items():
-                held = self._index.holdings(context.chains[size][:max_chains], targets, now)
-                if len(targets) == len(group.targets):
+                chains = context.chains[size]
+                if len(chains) > 1:
+                    chains = chains[: max(_MAX_LOOKUPS // count, 1)]
+                held = self._index.holdings(chains, targets, now)
+                if len(targets) == count:
                     return held
                 found.update(zip(targets, held, strict=True))
             return [found[target] for target in group.targets]
@@ -350,7 +354,7 @@ class Flow:
             # Without the index the request is balanced by load.
             _log.exception("index_failed", request_id=context.encoded.request.request_id)
             context.indexed = False
-            return [_NOTHING_HELD] * len(group.targets)
+            return [_NOTHING_HELD] * count
 
     def _excluded(self, context: RequestContext, candidates: Candidates, now: float) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""

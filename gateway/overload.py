@@ -87,7 +87,7 @@ class Overload:
             and not placed.replica.loads[decision.target.rank].prefills.tokens
         ):
             return False
-        return not self._placement(encoded, placed).free
+        return self._busy.of(placed.replica, decision.target, time.monotonic())
 
     async def turn(
         self, context: RequestContext, placed: Placed, place: Callable[[Mapping[Target, int]], Placed]

@@ -12,7 +12,7 @@ _CHAT = Endpoint.CHAT
 _COMPLETIONS = Endpoint.COMPLETIONS
 _LARGEST = 2**63 - 1
 _CHOICES = frozenset(CHOICES)
-_SIZES = ("max_tokens", "max_completion_tokens", "min_tokens", "truncate_prompt_tokens", "priority")
+_SIZES = frozenset({"max_tokens", "max_completion_tokens", "min_tokens", "truncate_prompt_tokens", "priority"})
 
 
 def check_numbers(endpoint: Endpoint, fields: Mapping[str, Any], max_sequences: int) -> None:
@@ -21,8 +21,8 @@ def check_numbers(endpoint: Endpoint, fields: Mapping[str, Any], max_sequences: 
     Raises:
         BadRequest: a number does not fit into 64 bits, or the request asks for more sequences than it may.
     """
-    for name in _SIZES:
-        given = fields.get(name)
+    for name in sorted(_SIZES.intersection(fields)):
+        given = fields[name]
         if given is None or (type(given) is int and -_LARGEST <= given <= _LARGEST):
             continue
         value = whole(given)
