@@ -213,7 +213,8 @@ def _check_messages(messages: list[Any], start: int, end: int) -> int:
     Returns:
         The first position of one with tool calls, which ends the check; else ``end``.
     """
-    for position, message in enumerate(messages if end - start == len(messages) else messages[start:end], start):
+    for position in range(start, end):
+        message = messages[position]
         # A parsed value is of no subclass: its type is compared, which is faster than ``isinstance``.
         if type(message) is not dict:
             raise _wrong_type(f"messages[{position}]", "an object with a role")

@@ -168,10 +168,10 @@ def _run_bytes(block: int) -> int:
 
 
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
-    hashes = [
-        previous := xxh3_64_intdigest(previous.to_bytes(8, "little") + tokens)
-        for (tokens,) in iter_unpack(f"{block}s", part)  # faster than slices
-    ]
+    hashes: list[int] = []
+    for (tokens,) in iter_unpack(f"{block}s", part):  # faster than slices
+        previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + tokens)
+        hashes.append(previous)
     return cast(list[BlockHash], hashes)
 
 
