@@ -79,7 +79,7 @@ _CHAINS_PER_PORTION = 16
 """Prompts that are hashed in one portion."""
 
 _HASHED_AT_ONCE = 16_384
-"""Tokens of a prompt that is hashed at once, which takes less than a millisecond; longer ones are hashed in portions."""
+"""Tokens of a prompt that is hashed at once, in less than a millisecond; longer ones are hashed in portions."""
 
 _COMPLETE = Ending.COMPLETE  # looking up a member of an enum takes as long as several other look-ups
 _NOTHING_HELD = Holding(0, 0.0)

@@ -113,8 +113,7 @@ class Share(msgspec.Struct, eq=False):
     def drop(self, size: int) -> None:
         """Hold ``size`` bytes less, or nothing any more if it holds less than that."""
         held, tenant = self.held, self.tenant
-        if size > self.size:
-            size = self.size
+        size = min(size, self.size)
         self.size -= size
         held.total -= size
         of_tenant = held.by_tenant.get(tenant, 0) - size

@@ -260,10 +260,8 @@ class RankLoad:
         self.requests += 1
         self.sequences += sequences
         self.prefilling += sequences
-        if self.sequences > self._max_sequences:
-            self._max_sequences = self.sequences
-        if self.prefilling > self._max_prefilling:
-            self._max_prefilling = self.prefilling
+        self._max_sequences = max(self._max_sequences, self.sequences)
+        self._max_prefilling = max(self._max_prefilling, self.prefilling)
         return Ticket(self, prefills.add(prefill_tokens, now), sequences, ahead)
 
     def _update_foreign(self) -> None:

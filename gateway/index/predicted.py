@@ -53,10 +53,8 @@ class PredictedIndex:
         tree = self.trees.get(target) or self._plant(target)
         clock = tree.clock
         held, nodes, partials, again = 0, [], [], []
-        found = []
-        for chain in chains:  # all of them before the first becomes part of the tree
-            found.append(tree.find(chain.hashes, len(chain.hashes), now))
-        for chain, (depth, below) in zip(chains, found, strict=True):
+        # All prompts are looked up before the first of them becomes part of the tree.
+        for chain, (depth, below) in [(chain, tree.find(chain.hashes, len(chain.hashes), now)) for chain in chains]:
             reusable, partial = chain.reusable_blocks, chain.tokens % chain.block_size > 0
             held += min(depth, reusable) * chain.block_size
             nodes.append(tree.insert(chain.hashes, now, partial=partial, below=below))

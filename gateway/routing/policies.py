@@ -91,8 +91,8 @@ class Chooser:
         candidates, largest, slots, miss_factor = [], 0, self._slots, 1 + self._miss_weight
         for load, holding in zip(loads, holdings, strict=True):
             rates, held = load.rates, holding.tokens
-            if held > largest:
-                largest = held
+            if held:
+                largest = max(largest, held)
             queue = queue_seconds(load, slots) if load.prefill_tokens or load.requests >= slots else 0.0
             prefill = (prompt_tokens - holding.worth) * rates.prefill_seconds_per_token
             cost = rates.base_seconds + queue + miss_factor * prefill

@@ -99,7 +99,9 @@ class ChainHasher:
             if start:
                 yield
             part = tokens[start : min(start + portion, end)]
-            hashes += self._of_spans(previous, part, block) if extras is None else _hashed(previous, part, block, extras)
+            hashes += (
+                self._of_spans(previous, part, block) if extras is None else _hashed(previous, part, block, extras)
+            )
             previous = hashes[-1]
         return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
 
