@@ -53,7 +53,7 @@ from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import loads_at
 from gateway.fleet.replica import Replica
-from gateway.overload import Overload
+from gateway.overload import NOTHING_AHEAD, Overload
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.restored_answer import RestoringSink
 from gateway.request_record import request_record, settlement
@@ -195,9 +195,8 @@ class Flow:
         source = client_family(request.headers)
         if self._experiment.is_running:
             request = self._experiment.assigned(request, source)
-        timeout = self._limits.total_timeout_seconds
-        if request.timeout_seconds is not None:
-            timeout = min(timeout, request.timeout_seconds)
+        limit = self._limits.total_timeout_seconds
+        timeout = limit if request.timeout_seconds is None else min(limit, request.timeout_seconds)
         return RequestContext(
             Encoded(request, request, self._models[request.model], source),
             grant,
@@ -281,7 +280,8 @@ class Flow:
                 if size not in chains:
                     chains[size] = [self._hasher.chain(encoded.root, prompt.parts[0], size)]
         context.end_stage("hash")
-        placed = self._placed(context, candidates, self._overload.ahead(encoded))
+        ahead = self._overload.ahead(encoded) if self._overload.queues else NOTHING_AHEAD
+        placed = self._placed(context, candidates, ahead)
         context.end_stage("place")
         if self._overload.holds(context, placed):
             placed = await self._overload.turn(context, placed, partial(self._placed_again, context))

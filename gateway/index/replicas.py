@@ -144,16 +144,41 @@ class ReplicaIndex:
 
     def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
         """See ``PrefixIndex``."""
-        leaving = self._fresh.leaving
+        if len(chains) != 1:
+            sums = [_NOTHING] * len(targets)
+            for chain in chains:
+                own = self.holdings([chain], targets, now)
+                sums = [Holding(a.tokens + b.tokens, a.worth + b.worth) for a, b in zip(sums, own, strict=True)]
+            return sums
+        leaving, chain = self._fresh.leaving, chains[0]
         if leaving and leaving[0][0] <= now:
             self._fresh.expire(now)
-        if len(chains) == 1:
-            return self._chain_holdings(chains[0], targets, now)
-        sums = [_NOTHING] * len(targets)
-        for chain in chains:
-            own = self._chain_holdings(chain, targets, now)
-            sums = [Holding(a.tokens + b.tokens, a.worth + b.worth) for a, b in zip(sums, own, strict=True)]
-        return sums
+        limit = chain.reusable_blocks
+        if not limit:
+            return [_NOTHING] * len(targets)
+        hashes, block_size, trees = chain.hashes, chain.block_size, self._predicted.trees
+        followed, uncached, first = self._followed, self._uncached, chain.hashes[0]
+        known = self._events.depths(chain, limit, targets) if followed else ()
+        holdings = []
+        for number, target in enumerate(targets):
+            holding, feed = _NOTHING, followed.get(target) if followed else None
+            if uncached and target in uncached:
+                pass
+            elif feed is _LIVE:
+                depth = known[number]
+                if target in self._fresh.blocks:
+                    depth = self._fresh.extend(target, hashes, depth, limit)
+                if depth:
+                    holding = self._events.holding(chain, depth, target)
+            else:
+                tree = trees.get(target)
+                depth = tree.find(hashes, limit, now)[0] if tree is not None and first in tree.beginnings else 0
+                if feed is _REBUILDING and known[number] >= depth:
+                    holding = self._events.holding(chain, known[number], target)
+                elif depth:
+                    holding = Holding(depth * block_size, depth * block_size)
+            holdings.append(holding)
+        return holdings
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
         """See ``PrefixIndex``."""
@@ -296,31 +321,3 @@ class ReplicaIndex:
     def tidy(self) -> None:
         """See ``EventIndex``."""
         self._events.tidy()
-
-    def _chain_holdings(self, chain: BlockChain, targets: Sequence[Target], now: float) -> list[Holding]:
-        limit = chain.reusable_blocks
-        if not limit:
-            return [_NOTHING] * len(targets)
-        hashes, block_size, trees = chain.hashes, chain.block_size, self._predicted.trees
-        followed, uncached, first = self._followed, self._uncached, chain.hashes[0]
-        known = self._events.depths(chain, limit, targets) if followed else ()
-        holdings = []
-        for number, target in enumerate(targets):
-            holding, feed = _NOTHING, followed.get(target) if followed else None
-            if uncached and target in uncached:
-                pass
-            elif feed is _LIVE:
-                depth = known[number]
-                if target in self._fresh.blocks:
-                    depth = self._fresh.extend(target, hashes, depth, limit)
-                if depth:
-                    holding = self._events.holding(chain, depth, target)
-            else:
-                tree = trees.get(target)
-                depth = tree.find(hashes, limit, now)[0] if tree is not None and first in tree.beginnings else 0
-                if feed is _REBUILDING and known[number] >= depth:
-                    holding = self._events.holding(chain, known[number], target)
-                elif depth:
-                    holding = Holding(depth * block_size, depth * block_size)
-            holdings.append(holding)
-        return holdings
