@@ -473,6 +473,7 @@ class Gateway:
                 self._cluster.index,
                 RetryBudget(relay.retry_share, relay.retry_floor),
                 retries=relay.retries,
+                waiting=self._overload.queues,
                 on_capacity=self._overload.on_capacity,
                 resume=relay.resume,
             ),

@@ -7,7 +7,7 @@ placement fill in one ``Encoded``, because a request that one of them refuses is
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -40,6 +40,10 @@ _STATUS_OF = {
     Ending.INTERRUPTED: ShuttingDown.status,
     Ending.CLIENT_GONE: CLIENT_GONE_STATUS,
 }
+
+# Looking up a member of an enum takes as long as several other look-ups.
+_COMPLETE = Ending.COMPLETE
+_TEXT = TokenSource.TEXT
 
 _CHOICES = frozenset(CHOICES)
 _NO_PROMPT = TokenizedPrompt((), TokenSource.TEXT)
@@ -146,8 +150,7 @@ class Served(msgspec.Struct, frozen=True, eq=False):
     resumed: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class RequestContext:
+class RequestContext(msgspec.Struct, eq=False):
     """What changes while a request is worked on."""
 
     encoded: Encoded
@@ -159,23 +162,23 @@ class RequestContext:
     """Its trace; None if tracing is off."""
     deadline: float = math.inf
     """The request times out then; monotonic seconds."""
-    chains: dict[int, list[BlockChain]] = field(default_factory=dict)
+    chains: dict[int, list[BlockChain]] = {}
     """The prompts' block chains, by block size: replicas of a model may differ in block size."""
     indexed: bool = True
     """False after the index failed for this request."""
     placed: Placed | None = None
     """The last placement; None while the request waits in the queue."""
-    tried: set[ReplicaId] = field(default_factory=set)
+    tried: set[ReplicaId] = set()
     """Replicas whose attempt failed."""
-    failures: list[FailureStage] = field(default_factory=list)
+    failures: list[FailureStage] = []
     """The stage at which each failed attempt failed."""
     dispatched_at: float = 0.0
     """When the last attempt was sent; monotonic seconds."""
     stream: ResumableStream | None = None
     """Wraps the sink if the stream can be continued at another replica."""
-    stages: list[tuple[str, float]] = field(default_factory=list)
+    stages: list[tuple[str, float]] = []
     """Stages that have ended, and their seconds."""
-    _stage_began_at: float = field(default_factory=time.perf_counter)
+    _stage_began_at: float = msgspec.field(default_factory=time.perf_counter)
 
     def end_stage(self, stage: str) -> None:
         """Record the duration of the stage that ends now."""
@@ -234,7 +237,7 @@ def set_prompt(encoded: Encoded, prompt: TokenizedPrompt, root: int) -> None:
     """
     encoded.prompt, encoded.root = prompt, root
     encoded.tokens = prompt.tokens
-    encoded.is_text = prompt.source is TokenSource.TEXT
+    encoded.is_text = prompt.source is _TEXT
     sequences, fields = len(prompt.parts) or 1, encoded.request.fields
     if not _CHOICES.isdisjoint(fields):
         sequences *= choices(fields)
@@ -243,14 +246,14 @@ def set_prompt(encoded: Encoded, prompt: TokenizedPrompt, root: int) -> None:
 
 def response_status(outcome: Outcome) -> int:
     """The HTTP status that the client got."""
-    if outcome.status is not None and (outcome.started or outcome.ending is Ending.COMPLETE):
+    if outcome.status is not None and (outcome.started or outcome.ending is _COMPLETE):
         return outcome.status
     return _STATUS_OF.get(outcome.ending, UpstreamFailed.status)
 
 
 def is_prefilled(outcome: Outcome) -> bool:
     """Whether the replica certainly computed the prompt."""
-    return outcome.status == 200 and (outcome.ending is Ending.COMPLETE or outcome.ttft_seconds is not None)
+    return outcome.status == 200 and (outcome.ending is _COMPLETE or outcome.ttft_seconds is not None)
 
 
 def is_declined(outcome: Outcome) -> bool:

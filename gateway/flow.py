@@ -1,7 +1,6 @@
 """The request pipeline: canonicalize, encode, look up, place, forward, settle. ``Flow.serve`` shows the order."""
 
 import asyncio
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +53,7 @@ from gateway.explain.client_family import client_family
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import loads_at
 from gateway.fleet.replica import Replica
-from gateway.overload import Overload
+from gateway.overload import NOTHING_AHEAD, Overload
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.restored_answer import RestoringSink
 from gateway.request_record import request_record, settlement
@@ -79,6 +78,10 @@ _MAX_LOOKUPS = 2048
 _CHAINS_PER_PORTION = 16
 """Prompts that are hashed in one portion."""
 
+_HASHED_AT_ONCE = 16_384
+"""Tokens of a prompt that is hashed at once, in less than a millisecond; longer ones are hashed in portions."""
+
+_COMPLETE = Ending.COMPLETE  # looking up a member of an enum takes as long as several other look-ups
 _NOTHING_HELD = Holding(0, 0.0)
 
 _SEARCHED_FIRST = frozenset({PersonalDataMode.MASK, PersonalDataMode.BLOCK})
@@ -161,7 +164,6 @@ class Flow:
         """
         context = self._begin(request, grant, trace)
         try:
-            self._enter(context.encoded)
             placed = await self._prepare(context, sink)
             if restores := context.encoded.request.restores:
                 sink = RestoringSink(sink, restores)
@@ -175,10 +177,10 @@ class Flow:
             served = self._attempts.give_up(context, context.placed, sink)
         explained = self._explains.enabled
         replies = await self._settler.settle(context, served, explained=explained)
-        outcome, failure = served.outcome, None
-        if outcome.ending is not Ending.COMPLETE:
-            failure = response_failure(outcome, context.encoded.model.id)
-        settled = self._observe(context, served, response_status(outcome), failure.code if failure else None)
+        outcome, status, failure = served.outcome, served.outcome.status, None
+        if outcome.ending is not _COMPLETE or status is None:
+            status, failure = response_status(outcome), response_failure(outcome, context.encoded.model.id)
+        settled = self._observe(context, served, status, failure.code if failure else None)
         if explained:
             self._explain(context, served, settled, replies)
         if failure is not None:
@@ -193,7 +195,8 @@ class Flow:
         source = client_family(request.headers)
         if self._experiment.is_running:
             request = self._experiment.assigned(request, source)
-        timeout = min(request.timeout_seconds or math.inf, self._limits.total_timeout_seconds)
+        limit = self._limits.total_timeout_seconds
+        timeout = limit if request.timeout_seconds is None else min(limit, request.timeout_seconds)
         return RequestContext(
             Encoded(request, request, self._models[request.model], source),
             grant,
@@ -202,21 +205,17 @@ class Flow:
             deadline=request.received_at + timeout,
         )
 
-    def _enter(self, encoded: Encoded) -> None:
-        """Find the request's prefix space."""
-        request = encoded.asked
-        space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
-        if request.assignment is not None and request.assignment.salted:
-            space = replace(space, salt=random_salt())
-        encoded.space = space
-
     async def _prepare(self, context: RequestContext, sink: Sink) -> Placed:
-        """Encode the request, unless it was placed before, and place it.
+        """Find the request's prefix space and encode it, unless it was placed before, and place it.
 
         A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``.
         """
         try:
             if context.placed is None:
+                encoded, asked = context.encoded, context.encoded.asked
+                encoded.space = self._spaces.enter(asked.caller, encoded.model.version(), asked.fields, time.time())
+                if asked.assignment is not None and asked.assignment.salted:
+                    encoded.space = replace(encoded.space, salt=random_salt())
                 is_charged = context.grant.counts_tokens
                 if is_charged:
                     await self._charge_estimate(context)
@@ -225,9 +224,9 @@ class Flow:
                 except TimeoutError:
                     raise expired() from None
                 if is_charged:
-                    context.grant.charge(context.encoded.tokens, time.monotonic())
-                if context.encoded.request.warmup_target is not None:
-                    await self._overload.wait_for_clients(context.encoded)
+                    context.grant.charge(encoded.tokens, time.monotonic())
+                if encoded.request.warmup_target is not None:
+                    await self._overload.wait_for_clients(encoded)
             return await self._place(context)
         except asyncio.CancelledError:
             if sink.gone:
@@ -272,10 +271,17 @@ class Flow:
 
     async def _place(self, context: RequestContext) -> Placed:
         """Place the request; if every suitable replica is busy, wait in the queue first."""
-        candidates = self._finder.candidates(context)
-        await self._turns.run(self._hashed(context, candidates.by_block_size), context.encoded.request.caller.tenant.id)
+        candidates, encoded = self._finder.candidates(context), context.encoded
+        chains, prompt = context.chains, encoded.prompt
+        if encoded.tokens > _HASHED_AT_ONCE or prompt.media or len(prompt.parts) != 1:
+            await self._turns.run(self._hashed(context, candidates.by_block_size), encoded.request.caller.tenant.id)
+        else:
+            for size in candidates.by_block_size:
+                if size not in chains:
+                    chains[size] = [self._hasher.chain(encoded.root, prompt.parts[0], size)]
         context.end_stage("hash")
-        placed = self._placed(context, candidates, self._overload.ahead(context.encoded))
+        ahead = self._overload.ahead(encoded) if self._overload.queues else NOTHING_AHEAD
+        placed = self._placed(context, candidates, ahead)
         context.end_stage("place")
         if self._overload.holds(context, placed):
             placed = await self._overload.turn(context, placed, partial(self._placed_again, context))
@@ -332,12 +338,15 @@ class Flow:
 
     def _holdings(self, context: RequestContext, group: TargetGroup, now: float) -> Sequence[Holding]:
         """What each target holds of the prompts. Targets with the same block size are looked up together."""
-        max_chains = max(_MAX_LOOKUPS // len(group.targets), 1)
+        count = len(group.targets)
         found: dict[Target, Holding] = {}
         try:
             for size, targets in group.by_block_size.items():
-                held = self._index.holdings(context.chains[size][:max_chains], targets, now)
-                if len(targets) == len(group.targets):
+                chains = context.chains[size]
+                if len(chains) > 1:
+                    chains = chains[: max(_MAX_LOOKUPS // count, 1)]
+                held = self._index.holdings(chains, targets, now)
+                if len(targets) == count:
                     return held
                 found.update(zip(targets, held, strict=True))
             return [found[target] for target in group.targets]
@@ -345,7 +354,7 @@ class Flow:
             # Without the index the request is balanced by load.
             _log.exception("index_failed", request_id=context.encoded.request.request_id)
             context.indexed = False
-            return [_NOTHING_HELD] * len(group.targets)
+            return [_NOTHING_HELD] * count
 
     def _excluded(self, context: RequestContext, candidates: Candidates, now: float) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""

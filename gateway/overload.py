@@ -1,7 +1,7 @@
 """Overload: decides which requests wait in the queue because every replica is busy."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from gateway.context import Encoded, Placed, RequestContext, expired
 from gateway.core.ids import ModelId, Target
@@ -10,7 +10,8 @@ from gateway.fleet.replica import Replica
 from gateway.routing import Chooser
 from gateway.routing.request_queue import Placement, RequestQueue
 
-_NOTHING_AHEAD: Mapping[Target, int] = {}
+NOTHING_AHEAD: Mapping[Target, int] = {}
+"""Queued prompt tokens in front of a request where no request waits."""
 
 
 class BusyReplicas:
@@ -52,10 +53,12 @@ class Overload:
 
     Attributes:
         on_capacity: Places queued requests: a replica of a model may have capacity again.
+        queues: The models for which requests wait.
     """
 
     def __init__(self, queue: RequestQueue | None, busy_replicas: BusyReplicas, fleet: Fleet) -> None:
         self.on_capacity: Callable[[ModelId], None] = _nothing if queue is None else queue.on_capacity
+        self.queues: Collection[ModelId] = () if queue is None else queue.queues
         self._queue = queue
         self._busy = busy_replicas
         self._fleet = fleet
@@ -63,7 +66,7 @@ class Overload:
     def ahead(self, encoded: Encoded) -> Mapping[Target, int]:
         """Queued prompt tokens in front of a request that arrives now, by target."""
         if self._queue is None or not self._queue.queues:
-            return _NOTHING_AHEAD
+            return NOTHING_AHEAD
         return self._queue.ahead(encoded.model.id, encoded.request.caller.tenant)
 
     def waits(self, model: ModelId) -> bool:
@@ -87,7 +90,7 @@ class Overload:
             and not placed.replica.loads[decision.target.rank].prefills.tokens
         ):
             return False
-        return not self._placement(encoded, placed).free
+        return self._busy.of(placed.replica, decision.target, time.monotonic())
 
     async def turn(
         self, context: RequestContext, placed: Placed, place: Callable[[Mapping[Target, int]], Placed]

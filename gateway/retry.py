@@ -8,7 +8,7 @@ attempt is retried.
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -99,7 +99,8 @@ class Attempt:
         context: The request.
         placed: Its placement.
         index: Records which blocks the replica is about to compute.
-        on_capacity: Called when a replica of a model has less work.
+        waiting: The models for which requests wait.
+        on_capacity: Called when a replica of a model for which requests wait has less work.
 
     Attributes:
         placed: The same.
@@ -114,6 +115,7 @@ class Attempt:
         "_on_capacity",
         "_prefill_timer",
         "_ticket",
+        "_waiting",
         "begun",
         "body",
         "deadline",
@@ -127,11 +129,17 @@ class Attempt:
     )
 
     def __init__(
-        self, context: RequestContext, placed: Placed, index: PrefixIndex, on_capacity: Callable[[ModelId], None]
+        self,
+        context: RequestContext,
+        placed: Placed,
+        index: PrefixIndex,
+        waiting: Collection[ModelId],
+        on_capacity: Callable[[ModelId], None],
     ) -> None:
         encoded, decision, replica = context.encoded, placed.decision, placed.replica
         self._context = context
         self._index = index
+        self._waiting = waiting
         self._on_capacity = on_capacity
         self.placed = placed
         self.dispatched_at = context.dispatched_at = now = time.monotonic()
@@ -173,7 +181,8 @@ class Attempt:
         if self._prefill_timer is not None:
             self._prefill_timer.cancel()
         self._ticket.done(time.monotonic())
-        self._on_capacity(self._context.encoded.model.id)
+        if self._waiting:
+            self._on_capacity(self._context.encoded.model.id)
 
     def abandon(self) -> None:
         """Withdraw what the index expected of the replica's cache."""
@@ -181,14 +190,11 @@ class Attempt:
             self._index.abandon(self.lease)
             self.lease = None
 
-    def served(self, outcome: Outcome, *, resumed: bool = False) -> Served:
-        """The result of the request of which this is the last attempt."""
-        return Served(self.placed, outcome, self._context.dispatched_at, self.prefill_ahead, self.lease, resumed)
-
     def _prefill_done(self) -> None:
         """The prompt is computed, or should be by now."""
         self._ticket.prefill_done(time.monotonic())
-        self._on_capacity(self._context.encoded.model.id)
+        if self._waiting:
+            self._on_capacity(self._context.encoded.model.id)
 
 
 class Attempts:
@@ -200,7 +206,8 @@ class Attempts:
         index: Records which blocks the replica is about to compute.
         budget: Limits retries to a share of requests.
         retries: Maximum retries of one request.
-        on_capacity: Called when a replica of a model has less work.
+        waiting: The models for which requests wait.
+        on_capacity: Called when a replica of a model for which requests wait has less work.
         resume: Whether a plain text stream that its replica breaks off is continued at another replica.
 
     Attributes:
@@ -215,6 +222,7 @@ class Attempts:
         budget: RetryBudget,
         *,
         retries: int,
+        waiting: Collection[ModelId],
         on_capacity: Callable[[ModelId], None],
         resume: bool = False,
     ) -> None:
@@ -224,6 +232,7 @@ class Attempts:
         self._index = index
         self._budget = budget
         self._retries = retries
+        self._waiting = waiting
         self._on_capacity = on_capacity
         self._resume = resume
 
@@ -241,7 +250,7 @@ class Attempts:
         """
         encoded, replica = context.encoded, placed.replica
         stream = self._stream(context, sink) if self._resume else None
-        attempt = Attempt(context, placed, self._index, self._on_capacity)
+        attempt = Attempt(context, placed, self._index, self._waiting, self._on_capacity)
         if stream is None:
             request = encoded.request
         else:
@@ -271,7 +280,10 @@ class Attempts:
             attempt.abandon()
             context.resume_clock()
             return None
-        return attempt.served(outcome) if stream is None else _joined(context, attempt, stream, outcome)
+        resumed = False
+        if stream is not None:
+            outcome, resumed = _joined(context, attempt, stream, outcome), stream.pieced
+        return Served(placed, outcome, context.dispatched_at, attempt.prefill_ahead, attempt.lease, resumed)
 
     def give_up(self, context: RequestContext, placed: Placed, sink: Sink) -> Served:
         """End a stream that has begun with an error event: no replica is left to continue it.
@@ -355,13 +367,13 @@ class Attempts:
         )
 
 
-def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, outcome: Outcome) -> Served:
-    """The result of a request whose stream several replicas may have contributed to."""
+def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, outcome: Outcome) -> Outcome:
+    """The outcome of a stream that several replicas may have contributed to; the last attempt's is given."""
     if stream.resumed and not outcome.started:
         attempt.abandon()  # it is unknown what the last replica computed
     if stream.pieced:
         context.dispatched_at = stream.began_at
-    return attempt.served(stream.outcome(outcome), resumed=stream.pieced)
+    return stream.outcome(outcome)
 
 
 def prefill_end_seconds(decision: Decision) -> float:

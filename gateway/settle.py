@@ -13,6 +13,8 @@ from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
 from gateway.tokenize.block_hashes import ChainHasher
 
+_LOCAL = TokenSource.LOCAL  # looking up a member of an enum takes as long as several other look-ups
+
 _log = structlog.get_logger("gateway.flow")
 
 
@@ -135,7 +137,7 @@ class Settler:
         replies, filled = [], []
         for reply in found:
             ids = None
-            if reply.text is not None and encoded.prompt.source is TokenSource.LOCAL:
+            if reply.text is not None and encoded.prompt.source is _LOCAL:
                 ids = await encoded.model.encoder.encode_reply(reply.text, encoded.request.caller.tenant)
             if ids is not None:
                 ids = ids[: decoded * TOKEN_BYTES]

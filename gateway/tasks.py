@@ -153,4 +153,9 @@ class _Rest(Coroutine[Any, Any, T]):
         return self
 
     def __next__(self) -> Any:
-        return self._work.send(None) if self._handed_on and self._interruption is None else self.send(None)
+        if self._interruption is not None:
+            return self.send(None)
+        if self._handed_on:
+            return self._work.send(None)
+        self._handed_on = True
+        return self._waits_for

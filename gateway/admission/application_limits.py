@@ -50,7 +50,8 @@ class ApplicationLimits:
         except RateLimited:
             of_tenant.withdraw()
             raise
-        return JointAdmission(of_tenant, Admission(of_tenant.caller, self._all, state, now, application.id))
+        of_application = Admission(of_tenant.caller, state.counts_tokens, application.id, self._all, state, now)
+        return JointAdmission(of_tenant, of_application)
 
 
 class JointAdmission:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from gateway.admission.replicated_limits import ReplicatedLimits
 from gateway.admission.tenant_limits import AllLimits, Limits, TenantLimits, TokenShare
 from gateway.config.tenants_settings import AdmissionSettings, KeySettings, TenantSettings, is_open
@@ -274,22 +276,17 @@ def _with_caller(caller: Caller, error: E) -> E:
     return error
 
 
-class Admission:
-    """A request admitted under the limits of its tenant, or, with ``name``, of its application; a ``ports.Grant``."""
+class Admission(msgspec.Struct, eq=False):
+    """A request admitted under the limits of its tenant or of its application; a ``ports.Grant``."""
 
-    __slots__ = ("_admitted", "_all", "_name", "_released", "_share", "_state", "caller", "counts_tokens")
-
-    def __init__(
-        self, caller: Caller, all_limits: AllLimits, state: TenantLimits, admitted: float, name: str | None = None
-    ) -> None:
-        self.caller = caller
-        self.counts_tokens = state.counts_tokens
-        self._name = name or caller.tenant.id
-        self._all = all_limits
-        self._state = state
-        self._admitted: float | None = admitted
-        self._share: TokenShare | None = None
-        self._released = False
+    caller: Caller
+    counts_tokens: bool
+    _name: str
+    _all: AllLimits
+    _state: TenantLimits
+    _admitted: float | None
+    _share: TokenShare | None = None
+    _released: bool = False
 
     def charge(self, prompt_tokens: int, now: float) -> None:
         """See ``ports.Grant.charge``. A refused request no longer counts in its window of requests."""
@@ -397,7 +394,7 @@ class Authenticator:
         except RateLimited as refusal:
             refusal.caller = caller
             raise
-        return Admission(caller, self._limits, state, now)
+        return Admission(caller, state.counts_tokens, caller.tenant.id, self._limits, state, now)
 
     def tenant(self, tenant: str) -> Tenant | None:
         """The tenant with this id; None if there is none."""

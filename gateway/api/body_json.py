@@ -2,6 +2,7 @@
 
 import codecs
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -48,6 +49,12 @@ def _weight(body: bytes, counts: JsonCounts) -> int:
     return texts + _VALUE_BYTES * (counts.values + counts.members) + _CONTAINER_BYTES * counts.containers
 
 
+@lru_cache(maxsize=16)
+def _short_values(limits: JsonLimits) -> int:
+    """Colons, commas and brackets with which a body is parsed at once: it exceeds no limit but the depth."""
+    return min(_SHORT_VALUES, limits.containers, limits.members, limits.values)
+
+
 def parsed_at_once(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Any:
     """The value of a short body; ``LONG`` for any other.
 
@@ -63,7 +70,7 @@ def parsed_at_once(body: bytes, limits: JsonLimits, hold: Callable[[int], None])
     if len(body) > SHORT_BYTES:
         return LONG
     most = upper_bounds(body)
-    if most.members + most.values > _SHORT_VALUES or not fits(most, limits):
+    if most.members + most.values > _short_values(limits):
         return LONG
     hold(_weight(body, most))
     try:

@@ -204,6 +204,7 @@ class GenerationExchange:
         congested: See ``Sink``.
         gone: See ``Sink``.
         interrupted: See ``Sink``.
+        start: See ``Sink``.
         write: See ``Sink``.
     """
 
@@ -222,6 +223,7 @@ class GenerationExchange:
         "interrupted",
         "peer",
         "request_id",
+        "start",
         "task",
         "trace",
         "write",
@@ -239,6 +241,7 @@ class GenerationExchange:
         self.trace: Trace | None = port.tracer.begin(headers) if port.tracer is not None else None
         self.task: asyncio.Task[None] | None = None
         self._own_headers = port.cors.answer_headers(headers) if port.cors is not None else None
+        self.start = exchange.start if self._own_headers is None else self._start_with_own
         self._grant: Grant | None = None
         self._share: Share | None = None
         self._body: list[bytes] = []
@@ -327,10 +330,8 @@ class GenerationExchange:
         """See ``Sink``."""
         self._on_writable = callback
 
-    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """See ``Sink``."""
-        own = self._own_headers
-        self.exchange.start(status, headers if own is None else replaced(headers, own))
+    def _start_with_own(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self.exchange.start(status, replaced(headers, self._own_headers or []))
 
     def interrupt(self) -> None:
         """The gateway is shutting down: end the answer now. Idempotent."""

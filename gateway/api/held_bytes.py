@@ -4,6 +4,8 @@ A request holds the bytes of its body and of the parsed objects until it is over
 that would exceed a limit is refused; requests in flight are not affected.
 """
 
+import msgspec
+
 from gateway.core.errors import GatewayError, PayloadTooLarge
 from gateway.core.ids import TenantId
 
@@ -78,23 +80,18 @@ class HeldBytes:
         return MemoryFull()
 
 
-class Share:
+class Share(msgspec.Struct, eq=False):
     """The bytes that one request holds.
 
-    Args:
+    Attributes:
         held: Counts those of all requests.
         tenant: The request's tenant.
-
-    Attributes:
         size: Bytes.
     """
 
-    __slots__ = ("_held", "_tenant", "size")
-
-    def __init__(self, held: HeldBytes, tenant: TenantId) -> None:
-        self.size = 0
-        self._held = held
-        self._tenant = tenant
+    held: HeldBytes
+    tenant: TenantId
+    size: int = 0
 
     def add(self, size: int) -> None:
         """Hold more.
@@ -104,7 +101,7 @@ class Share:
             TenantMemoryFull, MemoryFull: the request would exceed a bound together with others; it holds no more than
                 before.
         """
-        held, tenant = self._held, self._tenant
+        held, tenant = self.held, self.tenant
         total = held.total + size
         of_tenant = held.by_tenant.get(tenant, 0) + size
         if total > held.max_bytes or of_tenant > held.max_tenant_bytes:
@@ -115,7 +112,7 @@ class Share:
 
     def drop(self, size: int) -> None:
         """Hold ``size`` bytes less, or nothing any more if it holds less than that."""
-        held, tenant = self._held, self._tenant
+        held, tenant = self.held, self.tenant
         size = min(size, self.size)
         self.size -= size
         held.total -= size

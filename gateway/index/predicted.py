@@ -86,14 +86,17 @@ class PredictedIndex:
         # Answers do not say which of several prompts they belong to, so their copies are known for one prompt only.
         end = lease.nodes[0] if len(lease.nodes) == 1 else None
         for chain in filled:
-            hashes, partial = chain.hashes, chain.tokens % chain.block_size > 0
+            hashes = chain.hashes
+            # Full blocks of generated tokens without text occupy capacity like any other. A report of more is wrong.
+            unread = min(chain.tokens // chain.block_size - len(hashes), tree.capacity_blocks)
+            if end is not None and unread <= 0 and hashes is lease.chains[0].hashes:
+                continue  # decode filled no block: the prompt's are released already
+            partial = chain.tokens % chain.block_size > 0
             if end is not None and end.children:
                 prompt_blocks = len(lease.chains[0].hashes)
                 again = tree.find(hashes, len(hashes), 0.0, below=end)[0] - prompt_blocks
                 if again > 0:
                     tree.recomputed(hashes, prompt_blocks, again, parent=end)
-            # Full blocks of generated tokens without text occupy capacity like any other. A report of more is wrong.
-            unread = min(chain.tokens // chain.block_size - len(hashes), tree.capacity_blocks)
             if unread > 0:
                 hashes = [*hashes, *map(BlockHash, tree.unknown(unread))]
             node = tree.insert(hashes, 0.0, partial=partial, below=end)

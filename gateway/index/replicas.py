@@ -17,6 +17,10 @@ from gateway.core.ports import BlockHasher, Holding, IndexState, Lease
 from gateway.index.event_holdings import EventHoldings
 from gateway.index.predicted import PredictedIndex, PredictedLease
 
+# Looking up a member of an enum takes as long as several other look-ups.
+_LIVE = FeedState.LIVE
+_REBUILDING = FeedState.REBUILDING
+
 _LINGER_SECONDS = 2.0
 """How long blocks of a finished request count without an event that says so. Events follow within milliseconds; this
 covers a slow network and a busy gateway."""
@@ -140,26 +144,51 @@ class ReplicaIndex:
 
     def holdings(self, chains: Sequence[BlockChain], targets: Sequence[Target], now: float) -> list[Holding]:
         """See ``PrefixIndex``."""
-        leaving = self._fresh.leaving
+        if len(chains) != 1:
+            sums = [_NOTHING] * len(targets)
+            for chain in chains:
+                own = self.holdings([chain], targets, now)
+                sums = [Holding(a.tokens + b.tokens, a.worth + b.worth) for a, b in zip(sums, own, strict=True)]
+            return sums
+        leaving, chain = self._fresh.leaving, chains[0]
         if leaving and leaving[0][0] <= now:
             self._fresh.expire(now)
-        if len(chains) == 1:
-            return self._chain_holdings(chains[0], targets, now)
-        sums = [_NOTHING] * len(targets)
-        for chain in chains:
-            own = self._chain_holdings(chain, targets, now)
-            sums = [Holding(a.tokens + b.tokens, a.worth + b.worth) for a, b in zip(sums, own, strict=True)]
-        return sums
+        limit = chain.reusable_blocks
+        if not limit:
+            return [_NOTHING] * len(targets)
+        hashes, block_size, trees = chain.hashes, chain.block_size, self._predicted.trees
+        followed, uncached, first = self._followed, self._uncached, chain.hashes[0]
+        known = self._events.depths(chain, limit, targets) if followed else ()
+        holdings = []
+        for number, target in enumerate(targets):
+            holding, feed = _NOTHING, followed.get(target) if followed else None
+            if uncached and target in uncached:
+                pass
+            elif feed is _LIVE:
+                depth = known[number]
+                if target in self._fresh.blocks:
+                    depth = self._fresh.extend(target, hashes, depth, limit)
+                if depth:
+                    holding = self._events.holding(chain, depth, target)
+            else:
+                tree = trees.get(target)
+                depth = tree.find(hashes, limit, now)[0] if tree is not None and first in tree.beginnings else 0
+                if feed is _REBUILDING and known[number] >= depth:
+                    holding = self._events.holding(chain, known[number], target)
+                elif depth:
+                    holding = Holding(depth * block_size, depth * block_size)
+            holdings.append(holding)
+        return holdings
 
     def begin(self, chains: Sequence[BlockChain], target: Target, now: float) -> Lease:
         """See ``PrefixIndex``."""
         feed = self._followed.get(target)
         # Computed before the prediction includes the request's own blocks.
-        held = self.holdings(chains, [target], now)[0].tokens if feed is FeedState.REBUILDING else 0
+        held = self.holdings(chains, [target], now)[0].tokens if feed is _REBUILDING else 0
         predicted = self._predicted.begin(chains, target, now)
         if target in self._uncached:
             return _Lease(target, 0, predicted)
-        if feed is not FeedState.LIVE:
+        if feed is not _LIVE:
             return _Lease(target, max(held, predicted.held_tokens), predicted)
         fresh: list[int] = []
         held = 0
@@ -181,7 +210,7 @@ class ReplicaIndex:
         assert isinstance(lease, _Lease)
         filled = list(filled)
         self._predicted.complete(lease.predicted, cached_tokens, filled)
-        if self._followed.get(lease.target) is FeedState.LIVE:
+        if self._followed.get(lease.target) is _LIVE:
             generated = [
                 block
                 for chain in filled
@@ -292,31 +321,3 @@ class ReplicaIndex:
     def tidy(self) -> None:
         """See ``EventIndex``."""
         self._events.tidy()
-
-    def _chain_holdings(self, chain: BlockChain, targets: Sequence[Target], now: float) -> list[Holding]:
-        limit = chain.reusable_blocks
-        if not limit:
-            return [_NOTHING] * len(targets)
-        hashes, block_size, trees = chain.hashes, chain.block_size, self._predicted.trees
-        followed, uncached, first = self._followed, self._uncached, chain.hashes[0]
-        known = self._events.depths(chain, limit, targets) if followed else ()
-        holdings = []
-        for number, target in enumerate(targets):
-            holding, feed = _NOTHING, followed.get(target) if followed else None
-            if uncached and target in uncached:
-                pass
-            elif feed is FeedState.LIVE:
-                depth = known[number]
-                if target in self._fresh.blocks:
-                    depth = self._fresh.extend(target, hashes, depth, limit)
-                if depth:
-                    holding = self._events.holding(chain, depth, target)
-            else:
-                tree = trees.get(target)
-                depth = tree.find(hashes, limit, now)[0] if tree is not None and first in tree.beginnings else 0
-                if feed is FeedState.REBUILDING and known[number] >= depth:
-                    holding = self._events.holding(chain, known[number], target)
-                elif depth:
-                    holding = Holding(depth * block_size, depth * block_size)
-            holdings.append(holding)
-        return holdings

@@ -52,4 +52,6 @@ class PrefillsInFlight:
         computed = (now - self._began_at) / seconds_per_token
         if computed > _LATE * self._oldest_tokens:
             return self.tokens
-        return self.tokens - round(min(max(computed, 0.0), self._oldest_tokens))
+        if computed >= self._oldest_tokens:
+            return self.tokens - self._oldest_tokens
+        return self.tokens - round(computed) if computed > 0 else self.tokens

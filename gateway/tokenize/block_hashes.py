@@ -79,7 +79,11 @@ class ChainHasher:
             block_size: Tokens per block.
             media: The items inside the prompt, by offset.
         """
-        return finished(self.chained(root, tokens, block_size, media))
+        if media:
+            return finished(self.chained(root, tokens, block_size, media))
+        block = block_size * TOKEN_BYTES
+        hashes = self._of_spans(root, tokens[: len(tokens) // block * block], block)
+        return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
 
     def chained(
         self, root: int, tokens: bytes, block_size: int, media: Sequence[MediaItem] = ()
@@ -87,40 +91,44 @@ class ChainHasher:
         """``chain`` in portions, for long prompts."""
         block = block_size * TOKEN_BYTES
         end = len(tokens) // block * block
-        run = block * max(min(_RUN_BLOCKS, _RUN_TOKENS // block_size), 1)
-        span = run * _SPAN_RUNS
+        portion = _run_bytes(block) * _SPAN_RUNS * _PORTION_SPANS
         extras = _extras(media, block_size) if media else None
         hashes: list[BlockHash] = []
         previous = root
-        for number, start in enumerate(range(0, end - span + 1, span), 1):
-            part = tokens[start : start + span]
-            known = self._span(previous, part, run, block) if extras is None else _hashed(previous, part, block, extras)
-            hashes += known
-            previous = known[-1]
-            if number % _PORTION_SPANS == 0:
+        for start in range(0, end, portion):
+            if start:
                 yield
-        rest = tokens[end - end % span : end]
-        hashes += (
-            self._of_runs(previous, rest, run, block) if extras is None else _hashed(previous, rest, block, extras)
-        )
+            part = tokens[start : min(start + portion, end)]
+            hashes += (
+                self._of_spans(previous, part, block) if extras is None else _hashed(previous, part, block, extras)
+            )
+            previous = hashes[-1]
         return BlockChain(hashes, block_size, len(tokens) // TOKEN_BYTES)
 
-    def _span(self, previous: int, part: bytes, run: int, block: int) -> list[BlockHash]:
-        """The hashes of a span, remembered."""
-        key = xxh3_128_digest(part, previous ^ block)
-        known = self._spans.get(key)
-        if known is None:
-            known = self._of_runs(previous, part, run, block)
-            self._spans.put(key, known)
-        return known
+    def _of_spans(self, previous: int, part: bytes, block: int) -> list[BlockHash]:
+        """The hashes of a part of a prompt; those of whole spans and runs are remembered."""
+        run = _run_bytes(block)
+        span = run * _SPAN_RUNS
+        hashes: list[BlockHash] = []
+        whole = len(part) - len(part) % span
+        for start in range(0, whole, span):
+            tokens = part[start : start + span]
+            # A digest: tokens as a part of a key would be kept. Chains of two block sizes may have the same root.
+            key = xxh3_128_digest(tokens, previous ^ block)
+            known = self._spans.get(key)
+            if known is None:
+                known = self._of_runs(previous, tokens, run, block)
+                self._spans.put(key, known)
+            hashes += known
+            previous = known[-1]
+        return hashes + self._of_runs(previous, part[whole:], run, block) if whole < len(part) else hashes
 
     def _of_runs(self, previous: int, part: bytes, run: int, block: int) -> list[BlockHash]:
-        """The hashes of a part of a prompt; those of whole runs are remembered."""
+        """The hashes of a span, or of what is behind the last one; those of whole runs are remembered."""
         hashes: list[BlockHash] = []
         whole = len(part) - len(part) % run
         for start in range(0, whole, run):
             tokens = part[start : start + run]
-            # A digest: tokens as a part of a key would be kept. Chains of two block sizes may have the same root.
             key = xxh3_128_digest(tokens, previous ^ block)
             known = self._runs.get(key)
             if known is None:
@@ -153,6 +161,12 @@ class ChainHasher:
         block = block_size * TOKEN_BYTES
         whole = tokens[: len(tokens) // block * block]
         return _hash_run(parent, whole, block) if extras is None else _hashed(parent, whole, block, extras)
+
+
+@lru_cache(maxsize=256)
+def _run_bytes(block: int) -> int:
+    """Bytes of a run of blocks of so many bytes."""
+    return block * max(min(_RUN_BLOCKS, _RUN_TOKENS * TOKEN_BYTES // block), 1)
 
 
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:

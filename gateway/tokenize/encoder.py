@@ -218,6 +218,8 @@ def _padded(text: bytes) -> bytes:
     return text + b" " * (-len(text) % TOKEN_BYTES)
 
 
+_LOCAL = TokenSource.LOCAL  # looking up a member of an enum takes as long as several other look-ups
+
 _SMALL_BYTES = 32 * 1024
 """A body up to this size cannot exceed the bounds of ``size``."""
 
@@ -255,7 +257,7 @@ class Encoder:
                 parts = self.local.encode(request.endpoint, request.fields)
             else:
                 parts = await self._work(request, self._checked_parts)
-            return TokenizedPrompt(parts, TokenSource.LOCAL)
+            return TokenizedPrompt(parts, _LOCAL)
         except PromptTooLarge:
             return await self._stand_in(request)
         except TokenizerUnavailable:
@@ -292,7 +294,7 @@ class Encoder:
         if self.local is None:
             return None
         if len(text) <= self._inline_bytes:
-            return self.local.encode_text(text)
+            return self.local.tokens.encode(text, add_special_tokens=False)
         try:
             return await self._threads.run(tenant, len(text), self.local.encode_text, text)
         except Overloaded:

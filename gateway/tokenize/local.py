@@ -12,6 +12,7 @@ from gateway.tokenize.backends import TokenBackend, pack
 from gateway.tokenize.chat_template import ChatTemplate
 from gateway.tokenize.message_tokens import MessageTokens
 
+_CHAT = Endpoint.CHAT  # looking up a member of an enum takes as long as several other look-ups
 _IDS_AT_ONCE = 65_536
 _RENDERING = frozenset(
     {
@@ -72,7 +73,15 @@ class LocalEncoder:
             TokenizerUnavailable: the prompt cannot be encoded here: media, a form the engine will refuse, or a request
                 that brings a template of its own.
         """
-        parts = (self._encode_chat(fields),) if endpoint is Endpoint.CHAT else self._encode_completion(fields)
+        if endpoint is _CHAT:
+            ids, messages = None, fields.get("messages")
+            if not isinstance(messages, list):
+                raise TokenizerUnavailable("messages is not a list")
+            if self.by_message is not None and _RENDERING.isdisjoint(fields):
+                ids = self.by_message.encode(messages)
+            parts: tuple[bytes, ...] = (self._encode_chat(messages, fields) if ids is None else ids,)
+        else:
+            parts = self._encode_completion(fields)
         return _truncated(parts, fields) if "truncate_prompt_tokens" in fields else parts
 
     def encode_text(self, text: str) -> bytes:
@@ -83,14 +92,8 @@ class LocalEncoder:
         """Text of token ids, special tokens left out."""
         return self._decode(ids)
 
-    def _encode_chat(self, fields: Mapping[str, Any]) -> bytes:
-        messages = fields.get("messages")
-        if not isinstance(messages, list):
-            raise TokenizerUnavailable("messages is not a list")
-        if self.by_message is not None and _RENDERING.isdisjoint(fields):
-            ids = self.by_message.encode(messages)
-            if ids is not None:
-                return ids
+    def _encode_chat(self, messages: list[Any], fields: Mapping[str, Any]) -> bytes:
+        """Token ids of a conversation that is encoded as a whole."""
         if fields.get("chat_template"):
             raise TokenizerUnavailable("the request brings a chat template of its own")
         tools = rules.tools(fields)

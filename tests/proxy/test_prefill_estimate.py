@@ -38,7 +38,7 @@ def attempting(prefill_seconds, *, stream=False):
         encoded=encoded, body=None, deadline=1e9, grant=Grant(), stream=None, trace=None, dispatched_at=0.0
     )
     placed = SimpleNamespace(decision=decision, replica=at, chains=(), indexed=False)
-    return Attempt(context, placed, None, capacity.append), at, capacity
+    return Attempt(context, placed, None, {MODEL}, capacity.append), at, capacity
 
 
 async def test_the_prefill_ends_while_the_answer_is_waited_for():
