@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.bodies import TextMemo
 from gateway.explain.prompt_text import PROMPT_ROLE
 from gateway.explain.reference.frame import Frames
@@ -108,8 +109,10 @@ class References:
         number, chosen_by = self._choose(kept, reading)
         if number is None:
             return None
-        if known.exceeds(self._entries[number].kept, kept):
-            number, chosen_by = self._sharing_most(kept, reading, number, chosen_by)
+        if known.tokens:
+            equal = common_tokens(self._entries[number].kept.ids, kept.ids)
+            if known.exceeds(equal, len(kept.ids) // TOKEN_BYTES):
+                number, chosen_by = self._sharing_most(kept, reading, number, chosen_by, equal)
         return ReferenceMatch(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
 
     def keep(self, kept: KeptRequest, now: float) -> None:
@@ -142,8 +145,7 @@ class References:
             self._drop(next(iter(self._entries)))
 
     def _choose(self, kept: KeptRequest, reading: PromptReading) -> tuple[int | None, ChosenBy]:
-        same_skeleton = self._of_group(kept, reading.group)
-        number = self._of_session(kept, reading, instead=same_skeleton)
+        number = self._of_session(kept, reading) if kept.session else None
         if number is not None:
             return number, "session"
         number = self._of_conversation(kept, reading)
@@ -151,8 +153,9 @@ class References:
             number = self._longer(number, self._continued(kept, reading, "other"))
         if number is not None:
             return number, "conversation"
-        if same_skeleton is not None:
-            return same_skeleton, "skeleton"
+        number = self._of_group(kept, reading.group)
+        if number is not None:
+            return number, "skeleton"
         return self._similar(kept, reading), "similar"
 
     def _has_other_models(self, kept: KeptRequest) -> bool:
@@ -165,30 +168,39 @@ class References:
         return moved if len(self._entries[moved].digests) > len(self._entries[number].digests) else number
 
     def _sharing_most(
-        self, kept: KeptRequest, reading: PromptReading, number: int, chosen_by: ChosenBy
+        self, kept: KeptRequest, reading: PromptReading, number: int, chosen_by: ChosenBy, equal: int
     ) -> tuple[int, ChosenBy]:
-        """The candidate with the longest common prefix, if it is longer than that of ``number``."""
-        numbers = [number, *self._latest(same_key(kept), kept, 1)]
-        if reading.group is not None:
-            for key in narrower(reading.group, kept):
-                numbers += self._latest(key, kept, _CANDIDATES)
-        best = max(dict.fromkeys(numbers), key=lambda each: common_tokens(self._entries[each].kept.ids, kept.ids))
+        """The candidate with the longest common prefix, if it is longer than the ``equal`` tokens of ``number``."""
+        best, whole = number, len(kept.ids) // TOKEN_BYTES
+        for each in self._sharing_much(kept, reading):
+            ids = self._entries[each].kept.ids
+            # Few candidates share more than the best one so far: the others need one look.
+            if equal < whole and ids.startswith(kept.ids[: (equal + 1) * TOKEN_BYTES]):
+                best, equal = each, common_tokens(ids, kept.ids)
         if best == number:
             return number, chosen_by
         are_turns = reading.thread.common_messages(self._entries[best].digests) >= len(self._entries[number].digests)
         return best, chosen_by if are_turns else "skeleton"
 
-    def _of_session(self, kept: KeptRequest, reading: PromptReading, instead: int | None) -> int | None:
+    def _sharing_much(self, kept: KeptRequest, reading: PromptReading) -> list[int]:
+        """Requests that may share most of the prompt: of the same prompt, and of the same skeleton."""
+        numbers = self._latest(same_key(kept), kept, 1)
+        if reading.group is not None:
+            for key in narrower(reading.group, kept):
+                numbers += self._latest(key, kept, _CANDIDATES)
+        return numbers
+
+    def _of_session(self, kept: KeptRequest, reading: PromptReading) -> int | None:
         """Of the last requests of the session, the one with the longest common prefix, the latest on a tie.
 
-        None if all belong to other applications (agents call each other) and ``instead`` does not.
+        None if all belong to other applications (agents call each other) and another request to this one.
         """
-        if not kept.session:
-            return None
         numbers = self._latest(session_key(kept), kept, _SESSION_REQUESTS, "any")
         if self._has_other_models(kept):
             numbers = self._without_other_tasks(numbers, kept, reading)
-        if instead is not None and not any(self._is_related(number, reading) for number in numbers):
+        if not any(self._is_related(number, reading) for number in numbers) and (
+            self._of_group(kept, reading.group) is not None
+        ):
             return None
         equal = {number: common_tokens(self._entries[number].kept.ids, kept.ids) for number in numbers}
         longest = max(equal.values(), default=0)
@@ -314,9 +326,8 @@ class References:
         if group is None:
             return None
         for key in narrower(group, kept):
-            number = self._preferred(self._latest(key, kept, _CANDIDATES), kept)
-            if number is not None:
-                return number
+            if numbers := self._latest(key, kept, 1):
+                return numbers[0]
         return None
 
     def _similar(self, kept: KeptRequest, reading: PromptReading) -> int | None:
@@ -335,16 +346,20 @@ class References:
 
     def _latest(self, key: int, kept: KeptRequest, count: int, models: _Models = "own") -> list[int]:
         """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide."""
-        found = [(number, self._entries[number].kept) for number in self._postings.latest(key, count)]
+        entries, tenant, model = self._entries, kept.tenant, kept.model
         return [
             number
-            for number, each in found
-            if each.tenant == kept.tenant and (models == "any" or (each.model == kept.model) is (models == "own"))
+            for number in self._postings.latest(key, count)
+            if (each := entries[number].kept).tenant == tenant
+            and (models == "any" or (each.model == model) is (models == "own"))
         ]
 
     def _preferred(self, numbers: list[int], kept: KeptRequest) -> int | None:
-        """The best candidate: of the same source first, then the latest."""
-        return max(numbers, key=lambda number: (self._entries[number].kept.source == kept.source, number), default=None)
+        """The best of some candidates, latest first: of the same source first, then the latest."""
+        for number in numbers:
+            if self._entries[number].kept.source == kept.source:
+                return number
+        return numbers[0] if numbers else None
 
     def _read(self, kept: KeptRequest) -> PromptReading:
         last = self._last_read
