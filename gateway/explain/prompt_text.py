@@ -23,6 +23,9 @@ _MAX_IDS = 16_384
 _PLAIN_FIELDS = 2
 """Fields of a message with only role and content, as most have."""
 
+_KNOWN_PART_BYTES = 400
+"""Memory of a part besides its strings: object, key, table entry."""
+
 LEADING_ROLES = frozenset({"system", "developer"})
 
 _ARGUMENTS = (
@@ -122,19 +125,83 @@ class PromptText(msgspec.Struct, frozen=True):
         return [message.role for message in self.messages].count("user")
 
 
-def prompt_text(endpoint: str, fields: Mapping[str, Any]) -> PromptText:
-    """The parts of a request body."""
+class KnownParts:
+    """Messages and tools of earlier bodies, so that they are read once, and equal ones are one object.
+
+    Bounded in bytes: it starts again when it is full.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._messages: dict[tuple[str, str] | bytes, Message] = {}
+        self._tools: dict[bytes, tuple[Tool, ...]] = {}
+
+    def messages(self, items: Sequence[Any]) -> list[Message]:
+        """The messages of a body, from values that ``orjson`` parsed."""
+        found: list[Message] = []
+        for item in items:
+            if not isinstance(item, dict):
+                continue
+            content, role = item.get("content"), item.get("role")
+            key: tuple[str, str] | bytes | None
+            if len(item) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
+                key, size = (role, content), len(content)
+            else:
+                # Reading other messages takes no longer than finding them.
+                key = _exact_key(item) if item.get("tool_calls") else None
+                size = 4 * len(key or ())
+            message = None if key is None else self._messages.get(key)
+            if message is None:
+                message = _message(item)
+                if key is not None:
+                    self._make_room(size)
+                    self._messages[key] = message
+            found.append(message)
+        return found
+
+    def tools(self, items: Sequence[Any]) -> tuple[Tool, ...]:
+        """The tools of a body, from values that ``orjson`` parsed."""
+        key = _exact_key(items)
+        if key is None:
+            return _tools(items)
+        found = self._tools.get(key)
+        if found is None:
+            self._make_room(4 * len(key))
+            found = self._tools[key] = _tools(items)
+        return found
+
+    def clear(self) -> None:
+        """Forget all parts."""
+        self._messages.clear()
+        self._tools.clear()
+        self._bytes = 0
+
+    def _make_room(self, size: int) -> None:
+        if self._bytes > self._max_bytes:
+            self.clear()
+        self._bytes += size + _KNOWN_PART_BYTES
+
+
+def prompt_text(endpoint: str, fields: Mapping[str, Any], known: KnownParts | None = None) -> PromptText:
+    """The parts of a request body.
+
+    Args:
+        endpoint: Path of the request.
+        fields: The body's.
+        known: Parts of earlier bodies; only for a body that ``orjson`` parses.
+    """
     arguments = {name: _canonical(fields[name]) for name in _ARGUMENTS if fields.get(name) is not None}
     if endpoint != Endpoint.CHAT:
         prompt = fields.get("prompt")
         has_ids = isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt)
         messages = tuple(Message(PROMPT_ROLE, text) for text in _prompts(prompt))
         return PromptText(messages, (), arguments, has_ids)
-    return PromptText(
-        tuple([_message(each) for each in _items(fields.get("messages")) if isinstance(each, dict)]),
-        tuple([_tool(each) for each in _items(fields.get("tools")) if isinstance(each, dict)]),
-        arguments,
-    )
+    items, tools = _items(fields.get("messages")), _items(fields.get("tools"))
+    if known is None:
+        messages = tuple([_message(each) for each in items if isinstance(each, dict)])
+        return PromptText(messages, _tools(tools), arguments)
+    return PromptText(tuple(known.messages(items)), known.tools(tools) if tools else (), arguments)
 
 
 def _prompts(prompt: Any) -> Sequence[str]:
@@ -201,6 +268,10 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(_string(function.get("name")), arguments, canonical)
 
 
+def _tools(items: Sequence[Any]) -> tuple[Tool, ...]:
+    return tuple([_tool(each) for each in items if isinstance(each, dict)])
+
+
 def _tool(tool: Mapping[str, Any]) -> Tool:
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else tool.get("name")
@@ -220,6 +291,14 @@ def _canonical(value: Any) -> str:
         return json.dumps(value, sort_keys=True)
     except RecursionError:
         return ""
+
+
+def _exact_key(value: Any) -> bytes | None:
+    """JSON with the keys in their order, by which a value that ``orjson`` parsed is known; None if it is too deep."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return None
 
 
 def _items(value: Any) -> list[Any]:

@@ -239,16 +239,14 @@ class References:
 
     def _of_conversation(self, kept: KeptRequest, reading: PromptReading) -> int | None:
         """An earlier turn of the same conversation: continued here, a branch, or trimmed at the front."""
-        thread = reading.thread
+        thread, held = reading.thread, self._postings
         if not thread.digests:
             return self._continued_prompt(kept, reading)
-        lengths = range(len(thread.digests), 0, -1) if self._postings.holds_any(thread.beginnings()) else ()
-        for length in lengths:
+        for length in thread.lengths(held, len(thread.digests)):
             number = self._turn(kept, reading, length)
-            if number is None and length > 1 and thread.branch(length) in self._postings:
+            if number is None and length > 1 and thread.branch(length) in held:
                 # A turn one message shorter is continued here; a branch only shares its beginning.
-                is_distinctive = thread.is_distinctive(0, length)
-                branches = self._of_same_session(thread.branch(length), kept, reading, is_distinctive=is_distinctive)
+                branches = self._of_same_session(thread.branch(length), kept, reading, (0, length))
                 branch = self._preferred(branches, kept)
                 if branch is not None:
                     number = self._turn(kept, reading, length - 1)
@@ -256,18 +254,15 @@ class References:
             if number is not None:
                 return number
         for key, begin, end in thread.tails():
-            if key in self._postings:
-                is_distinctive = thread.is_distinctive(begin, end)
-                number = self._preferred(self._of_same_session(key, kept, reading, is_distinctive=is_distinctive), kept)
+            if key in held:
+                number = self._preferred(self._of_same_session(key, kept, reading, (begin, end)), kept)
                 if number is not None:
                     return number
         return None
 
     def _continued(self, kept: KeptRequest, reading: PromptReading, models: _Models = "any") -> int | None:
         """The earlier turn that this prompt continues."""
-        if not self._postings.holds_any(reading.thread.turns()):
-            return None
-        for length in range(len(reading.thread.digests) - 1, 0, -1):
+        for length in reading.thread.lengths(self._postings, len(reading.thread.digests) - 1):
             number = self._turn(kept, reading, length, models)
             if number is not None:
                 return number
@@ -275,23 +270,20 @@ class References:
 
     def _turn(self, kept: KeptRequest, reading: PromptReading, length: int, models: _Models = "own") -> int | None:
         """A request whose prompt, with or without its reply, equals the first ``length`` messages of this one."""
-        thread = reading.thread
-        answered, whole = thread.answered(length), thread.whole(length)
+        answered, whole = reading.thread.answered(length), reading.thread.whole(length)
         if answered not in self._postings and whole not in self._postings:
             return None
-        is_distinctive = thread.is_distinctive(0, length)
         numbers = self._latest(answered, kept, _CANDIDATES, models)
-        number = self._preferred(self._of_same_application(numbers, reading, is_distinctive=is_distinctive), kept)
+        number = self._preferred(self._of_same_application(numbers, reading, (0, length)), kept)
         if number is None:
-            numbers = self._of_same_session(whole, kept, reading, models, is_distinctive=is_distinctive)
-            number = self._preferred(numbers, kept)
+            number = self._preferred(self._of_same_session(whole, kept, reading, (0, length), models), kept)
         return number
 
-    def _of_same_application(self, numbers: list[int], reading: PromptReading, *, is_distinctive: bool) -> list[int]:
-        """Those with a similar frame; others only if the common messages are distinctive: the conversations of two
-        applications may both begin with a greeting."""
+    def _of_same_application(self, numbers: list[int], reading: PromptReading, common: tuple[int, int]) -> list[int]:
+        """Those with a similar frame; others only if the common messages, from one to another, are distinctive: the
+        conversations of two applications may both begin with a greeting."""
         alike = [number for number in numbers if self._has_similar_frame(self._entries[number].group, reading)]
-        return alike or (numbers if is_distinctive else [])
+        return alike or (numbers if reading.thread.is_distinctive(*common) else [])
 
     def _has_similar_frame(self, group: int | None, reading: PromptReading) -> bool:
         if group is None or group == reading.group:
@@ -299,11 +291,10 @@ class References:
         return self._groups.is_similar(group, reading.features, is_opening=reading.frame.is_opening)
 
     def _of_same_session(
-        self, key: int, kept: KeptRequest, reading: PromptReading, models: _Models = "own", *, is_distinctive: bool
+        self, key: int, kept: KeptRequest, reading: PromptReading, common: tuple[int, int], models: _Models = "own"
     ) -> list[int]:
         """The latest requests of a key, without those of other sessions or applications."""
-        latest = self._latest(key, kept, _CANDIDATES, models)
-        numbers = self._of_same_application(latest, reading, is_distinctive=is_distinctive)
+        numbers = self._of_same_application(self._latest(key, kept, _CANDIDATES, models), reading, common)
         if not numbers or not kept.session:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
@@ -368,7 +359,7 @@ class References:
             return last
         reading = self._readings.get(kept.text)
         if reading is None or reading.tenant != kept.tenant:
-            reading = PromptReading(kept.text, kept.tenant, self._frames.of(kept.text))
+            reading = PromptReading(kept.text, kept.tenant, self._frames.of(kept.text), self._texts)
             self._readings.put(kept.text, reading)
         self._last_read = reading
         return reading
