@@ -71,8 +71,8 @@ class TextMemo(Generic[_V]):
 class Bodies:
     """Parses bodies. The last one is remembered: its request is explained, and then tried with observed rules.
 
-    The texts of the latest ones are remembered as well, because many prompts are sent again, and their messages and
-    tools, because most prompts repeat those of earlier ones.
+    The texts of the latest ones are remembered as well, because many prompts are sent again, and their tools and tool
+    calls, which other prompts repeat.
     """
 
     def __init__(self) -> None:

@@ -23,8 +23,9 @@ _MAX_IDS = 16_384
 _PLAIN_FIELDS = 2
 """Fields of a message with only role and content, as most have."""
 
-_KNOWN_PART_BYTES = 400
-"""Memory of a part besides its strings: object, key, table entry."""
+_PART_BYTES = 400
+_BYTES_PER_KEY_BYTE = 4
+"""Memory of a part by its key: the key itself, and the part's strings, which may take two bytes a character."""
 
 LEADING_ROLES = frozenset({"system", "developer"})
 
@@ -126,7 +127,7 @@ class PromptText(msgspec.Struct, frozen=True):
 
 
 class KnownParts:
-    """Messages and tools of earlier bodies, so that they are read once, and equal ones are one object.
+    """Tools and messages with tool calls of earlier bodies, which take long to read.
 
     Bounded in bytes: it starts again when it is full.
     """
@@ -134,30 +135,18 @@ class KnownParts:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._messages: dict[tuple[str, str] | bytes, Message] = {}
+        self._messages: dict[bytes, Message] = {}
         self._tools: dict[bytes, tuple[Tool, ...]] = {}
 
-    def messages(self, items: Sequence[Any]) -> list[Message]:
-        """The messages of a body, from values that ``orjson`` parsed."""
-        found: list[Message] = []
-        for item in items:
-            if not isinstance(item, dict):
-                continue
-            content, role = item.get("content"), item.get("role")
-            key: tuple[str, str] | bytes | None
-            if len(item) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
-                key, size = (role, content), len(content)
-            else:
-                # Reading other messages takes no longer than finding them.
-                key = _exact_key(item) if item.get("tool_calls") else None
-                size = 4 * len(key or ())
-            message = None if key is None else self._messages.get(key)
-            if message is None:
-                message = _message(item)
-                if key is not None:
-                    self._make_room(size)
-                    self._messages[key] = message
-            found.append(message)
+    def message(self, item: Mapping[str, Any]) -> Message:
+        """A message with tool calls, from a value that ``orjson`` parsed."""
+        key = _exact_key(item)
+        if key is None:
+            return _message(item)
+        found = self._messages.get(key)
+        if found is None:
+            self._make_room(key)
+            found = self._messages[key] = _message(item)
         return found
 
     def tools(self, items: Sequence[Any]) -> tuple[Tool, ...]:
@@ -167,7 +156,7 @@ class KnownParts:
             return _tools(items)
         found = self._tools.get(key)
         if found is None:
-            self._make_room(4 * len(key))
+            self._make_room(key)
             found = self._tools[key] = _tools(items)
         return found
 
@@ -177,10 +166,10 @@ class KnownParts:
         self._tools.clear()
         self._bytes = 0
 
-    def _make_room(self, size: int) -> None:
+    def _make_room(self, key: bytes) -> None:
         if self._bytes > self._max_bytes:
             self.clear()
-        self._bytes += size + _KNOWN_PART_BYTES
+        self._bytes += _PART_BYTES + _BYTES_PER_KEY_BYTE * len(key)
 
 
 def prompt_text(endpoint: str, fields: Mapping[str, Any], known: KnownParts | None = None) -> PromptText:
@@ -198,10 +187,14 @@ def prompt_text(endpoint: str, fields: Mapping[str, Any], known: KnownParts | No
         messages = tuple(Message(PROMPT_ROLE, text) for text in _prompts(prompt))
         return PromptText(messages, (), arguments, has_ids)
     items, tools = _items(fields.get("messages")), _items(fields.get("tools"))
-    if known is None:
-        messages = tuple([_message(each) for each in items if isinstance(each, dict)])
-        return PromptText(messages, _tools(tools), arguments)
-    return PromptText(tuple(known.messages(items)), known.tools(tools) if tools else (), arguments)
+    messages = tuple(
+        [
+            _message(each) if known is None or not each.get("tool_calls") else known.message(each)
+            for each in items
+            if isinstance(each, dict)
+        ]
+    )
+    return PromptText(messages, _tools(tools) if known is None or not tools else known.tools(tools), arguments)
 
 
 def _prompts(prompt: Any) -> Sequence[str]:
