@@ -316,13 +316,15 @@ def _letter_runs(text: str) -> tuple[list[str], bool]:
 
 def _sampled(words: list[str], count: int) -> list[int]:
     """The smallest hashes of runs of words, at most ``count`` different ones, ascending."""
-    runs = zip(*(words[at:] for at in range(_SHINGLE_WORDS)), strict=False)
+    runs = zip(words, words[1:], words[2:], words[3:], strict=False)
     if len(words) < _MANY_WORDS:
         return sorted(set(map(hash, runs)) or {hash(tuple(words))})[:count]
     # An array is sorted ten times as fast as a list.
     hashes = np.fromiter(map(hash, runs), np.int64, len(words) - _SHINGLE_WORDS + 1)
     hashes.sort()
-    found: list[int] = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))][:count].tolist()
+    found: list[int] = hashes[:count].tolist()
+    if len(set(found)) < len(found):
+        found = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))][:count].tolist()
     return found
 
 

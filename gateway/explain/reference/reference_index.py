@@ -206,6 +206,8 @@ class Postings(dict[int, int | dict[int, None]]):
         setdefault = self.setdefault
         for key in keys:
             held = setdefault(key, number)
+            if held is number:
+                continue
             if isinstance(held, dict):
                 held[number] = None
             elif held != number:
@@ -225,14 +227,10 @@ class Postings(dict[int, int | dict[int, None]]):
     def times(self, keys: Iterable[int], count: int) -> dict[int, int]:
         """How many of the keys hold each number among their last ``count``, in the order of the keys."""
         times: dict[int, int] = {}
-        get = self.get
-        for key in keys:
-            held = get(key)
-            if isinstance(held, dict):
-                for number in islice(reversed(held), count):
-                    times[number] = times.get(number, 0) + 1
-            elif held is not None:
-                times[held] = times.get(held, 0) + 1
+        # Most keys hold nothing.
+        for held in [each for each in map(self.get, keys) if each is not None]:
+            for number in islice(reversed(held), count) if isinstance(held, dict) else (held,):
+                times[number] = times.get(number, 0) + 1
         return times
 
     def latest(self, key: int, count: int) -> Sequence[int]:
@@ -305,8 +303,8 @@ class Groups:
 
 def feature_keys(tenant: str, frame: Frame) -> Sequence[int]:
     """Feature hashes per tenant and kind of frame. Sorted, so that ties are resolved the same way."""
-    is_opening = frame.is_opening
-    return tuple([hash((tenant, is_opening, feature)) for feature in sorted(frame.features)])
+    own = hash((tenant, frame.is_opening))
+    return tuple([own ^ feature for feature in sorted(frame.features)])
 
 
 def _bytes(features: int) -> int:
