@@ -6,6 +6,7 @@ was derived from a text.
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -17,6 +18,8 @@ from gateway.explain.prompt_text import KnownParts, PromptText, prompt_text
 _MEMO_BYTES = 8 * 1024 * 1024
 _ENTRY_BYTES = 500
 _PART_BYTES = 300
+_TEXT = attrgetter("text")
+_RAW = attrgetter("raw")
 _V = TypeVar("_V")
 
 
@@ -42,7 +45,7 @@ def _parsed(body: bytes) -> tuple[Mapping[str, Any] | None, bool]:
 def weight_of(text: PromptText) -> int:
     """Memory of a text in a cache, in about as many bytes, as if nothing else held its parts."""
     parts = len(text.messages) + len(text.tools)
-    characters = sum([len(each.text) for each in text.messages]) + 2 * sum([len(each.raw) for each in text.tools])
+    characters = sum(map(len, map(_TEXT, text.messages))) + 2 * sum(map(len, map(_RAW, text.tools)))
     return _ENTRY_BYTES + _PART_BYTES * parts + characters
 
 

@@ -187,14 +187,26 @@ def prompt_text(endpoint: str, fields: Mapping[str, Any], known: KnownParts | No
         messages = tuple(Message(PROMPT_ROLE, text) for text in _prompts(prompt))
         return PromptText(messages, (), arguments, has_ids)
     items, tools = _items(fields.get("messages")), _items(fields.get("tools"))
-    messages = tuple(
-        [
-            _message(each) if known is None or not each.get("tool_calls") else known.message(each)
-            for each in items
-            if isinstance(each, dict)
-        ]
+    return PromptText(
+        tuple(_messages(items, known)),
+        _tools(tools) if known is None or not tools else known.tools(tools),
+        arguments,
     )
-    return PromptText(messages, _tools(tools) if known is None or not tools else known.tools(tools), arguments)
+
+
+def _messages(items: Sequence[Any], known: KnownParts | None) -> list[Message]:
+    found: list[Message] = []
+    for item in items:
+        if not isinstance(item, dict):
+            continue
+        content, role = item.get("content"), item.get("role")
+        if len(item) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
+            found.append(Message(role, content))
+        elif known is not None and item.get("tool_calls"):
+            found.append(known.message(item))
+        else:
+            found.append(_message(item))
+    return found
 
 
 def _prompts(prompt: Any) -> Sequence[str]:
@@ -215,9 +227,7 @@ def _of_ids(ids: Sequence[Any]) -> str:
 
 
 def _message(message: Mapping[str, Any]) -> Message:
-    content, role = message.get("content"), message.get("role")
-    if len(message) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
-        return Message(role, content)
+    content = message.get("content")
     texts: list[str] = []
     others: list[str] = []
     for part in [content] if isinstance(content, str) else _items(content):
@@ -227,7 +237,7 @@ def _message(message: Mapping[str, Any]) -> Message:
         else:
             texts.append(text)
     return Message(
-        role=_string(role),
+        role=_string(message.get("role")),
         text="\n".join(texts),
         form="string" if isinstance(content, str) else "parts" if isinstance(content, list) else "none",
         others=tuple(others),

@@ -171,12 +171,14 @@ class References:
         self, kept: KeptRequest, reading: PromptReading, number: int, chosen_by: ChosenBy, equal: int
     ) -> tuple[int, ChosenBy]:
         """The candidate with the longest common prefix, if it is longer than the ``equal`` tokens of ``number``."""
-        best, whole = number, len(kept.ids) // TOKEN_BYTES
+        best, one_more = number, (equal + 1) * TOKEN_BYTES
+        beginning = kept.ids[:one_more]
         for each in self._sharing_much(kept, reading):
             ids = self._entries[each].kept.ids
             # Few candidates share more than the best one so far: the others need one look.
-            if equal < whole and ids.startswith(kept.ids[: (equal + 1) * TOKEN_BYTES]):
-                best, equal = each, common_tokens(ids, kept.ids)
+            if ids.startswith(beginning) and one_more <= len(kept.ids):
+                best, one_more = each, (common_tokens(ids, kept.ids) + 1) * TOKEN_BYTES
+                beginning = kept.ids[:one_more]
         if best == number:
             return number, chosen_by
         are_turns = reading.thread.common_messages(self._entries[best].digests) >= len(self._entries[number].digests)
@@ -283,7 +285,7 @@ class References:
         """Those with a similar frame; others only if the common messages, from one to another, are distinctive: the
         conversations of two applications may both begin with a greeting."""
         alike = [number for number in numbers if self._has_similar_frame(self._entries[number].group, reading)]
-        return alike or (numbers if reading.thread.is_distinctive(*common) else [])
+        return numbers if numbers and not alike and reading.thread.is_distinctive(*common) else alike
 
     def _has_similar_frame(self, group: int | None, reading: PromptReading) -> bool:
         if group is None or group == reading.group:
