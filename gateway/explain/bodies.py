@@ -6,36 +6,46 @@ was derived from a text.
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import orjson
 from xxhash import xxh3_128_digest
 
 from gateway.core.bounded_cache import BoundedCache
-from gateway.explain.prompt_text import PromptText, prompt_text
+from gateway.explain.prompt_text import KnownParts, PromptText, prompt_text
 
 _MEMO_BYTES = 8 * 1024 * 1024
 _ENTRY_BYTES = 500
 _PART_BYTES = 300
+_TEXT = attrgetter("text")
+_RAW = attrgetter("raw")
 _V = TypeVar("_V")
 
 
 def parsed(body: bytes) -> Mapping[str, Any] | None:
     """The fields of a body; None if it cannot be parsed."""
+    return _parsed(body)[0]
+
+
+def _parsed(body: bytes) -> tuple[Mapping[str, Any] | None, bool]:
+    """``parsed``, and whether ``orjson`` can: then the values can be written as they were read."""
+    is_strict = True
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
+        is_strict = False
         try:
             fields = json.loads(body)  # takes NaN and numbers beyond a double, as engines do
         except (ValueError, RecursionError):
-            return None
-    return fields if isinstance(fields, dict) else None
+            fields = None
+    return fields if isinstance(fields, dict) else None, is_strict
 
 
 def weight_of(text: PromptText) -> int:
     """Memory of a text in a cache, in about as many bytes, as if nothing else held its parts."""
     parts = len(text.messages) + len(text.tools)
-    characters = sum([len(each.text) for each in text.messages]) + 2 * sum([len(each.raw) for each in text.tools])
+    characters = sum(map(len, map(_TEXT, text.messages))) + 2 * sum(map(len, map(_RAW, text.tools)))
     return _ENTRY_BYTES + _PART_BYTES * parts + characters
 
 
@@ -64,20 +74,24 @@ class TextMemo(Generic[_V]):
 class Bodies:
     """Parses bodies. The last one is remembered: its request is explained, and then tried with observed rules.
 
-    The texts of the latest ones are remembered as well, because many prompts are sent again.
+    The texts of the latest ones are remembered as well, because many prompts are sent again, and their tools and tool
+    calls, which other prompts repeat.
     """
 
     def __init__(self) -> None:
         self._body = b""
         self._fields: Mapping[str, Any] | None = None
+        self._is_strict = True
         self._keyed = b""
         self._key = b""
         self._texts: BoundedCache[tuple[str, bytes], PromptText] = BoundedCache(max_weight=_MEMO_BYTES)
+        self._parts = KnownParts(_MEMO_BYTES)
 
     def fields(self, body: bytes) -> Mapping[str, Any] | None:
         """As ``parsed``; read-only."""
         if body is not self._body:
-            self._body, self._fields = body, parsed(body)
+            self._body = body
+            self._fields, self._is_strict = _parsed(body)
         return self._fields
 
     def key(self, body: bytes) -> bytes:
@@ -94,12 +108,13 @@ class Bodies:
             fields = self.fields(body)
             if fields is None:
                 return None
-            text = prompt_text(endpoint, fields)
+            text = prompt_text(endpoint, fields, self._parts if self._is_strict else None)
             self._texts.put(key, text, weight=weight_of(text))
         return text
 
     def forget(self) -> None:
         """Forget all texts."""
         self._texts.clear()
+        self._parts.clear()
         self._body, self._fields = b"", None
         self._keyed = self._key = b""

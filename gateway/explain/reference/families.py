@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import Difference, ReplyChoice
 from gateway.core.reasons import Reason
-from gateway.explain.bodies import TextMemo
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText, questions_in_front
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
-from gateway.explain.reference.frame import Frames, masked
+from gateway.explain.reference.frame import Frames, frame_messages, masked
 from gateway.explain.reference.reference_index import KeptRequest, text_bytes
 
 _SLOT_SECONDS = 300
@@ -35,6 +35,7 @@ _COUNT_BYTES = 900
 _LARGEST_PART = 32
 _MEMO_PART = 8
 _SHOWN_PART = 4
+_SHOWN_BYTES = 1_500
 _SHOWN = 100
 
 _PER_REQUEST = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
@@ -67,7 +68,7 @@ class _Shown(NamedTuple):
     """What a prompt shows of its application.
 
     Attributes:
-        front: As ``_in_front``.
+        front: The prompt with only its frame.
         size: Bytes of it.
         own: Hash of its frame.
         hidden: As ``_hidden_questions``.
@@ -88,7 +89,7 @@ class Families:
         self._describe = describe
         self._frames = frames or Frames(max_bytes // _MEMO_PART)
         self._budget_bytes = max_bytes - max_bytes // _MEMO_PART
-        self._shown: TextMemo[_Shown] = TextMemo(max_bytes // _SHOWN_PART)
+        self._shown: BoundedCache[tuple[object, ...], _Shown] = BoundedCache(max_weight=max_bytes // _SHOWN_PART)
         self._sent: OrderedDict[_Key, FamilyVariants] = OrderedDict()
         self._bytes = 0
 
@@ -100,7 +101,7 @@ class Families:
     def note(self, kept: KeptRequest, now: float, *, tools_first: bool = False) -> None:
         """Count a request, unless it has no leading messages and tools, or huge ones. ``now`` is Unix seconds."""
         shown = self._read(kept.text)
-        if not (shown.front.messages or shown.front.tools) or shown.size > self._budget_bytes // _LARGEST_PART:
+        if shown is None or shown.size > self._budget_bytes // _LARGEST_PART:
             return
         own, hidden, number = shown.own, shown.hidden, shown.number
         slot = int(now // _SLOT_SECONDS)
@@ -120,7 +121,7 @@ class Families:
     def variant(self, text: PromptText) -> int | None:
         """Names the leading messages and tools of a prompt; None if there are none."""
         shown = self._read(text)
-        return shown.number if shown.front.messages or shown.front.tools else None
+        return None if shown is None else shown.number
 
     def count(self, tenant: str, model: str, source: str, variant: int, now: float) -> None:
         """Count one more request of a variant that ``note`` has counted before; ``now`` is Unix seconds."""
@@ -134,15 +135,20 @@ class Families:
         """Drop what is remembered of prompts; it is worked out again when needed."""
         self._shown.clear()
 
-    def _read(self, text: PromptText) -> "_Shown":
-        """The variant that a prompt shows."""
-        known = self._shown.get(text)
+    def _read(self, text: PromptText) -> "_Shown | None":
+        """The variant that a prompt shows; None without leading messages and tools."""
+        messages, hidden = frame_messages(text), _hidden_questions(text)
+        if not messages and not text.tools:
+            return None
+        # Documents are left out: they belong to the question.
+        arguments = {name: value for name, value in text.arguments.items() if name != "documents"}
+        key = messages, text.tools, tuple(arguments.items()), hidden
+        known = self._shown.get(key)
         if known is None:
-            front, hidden = _in_front(text), _hidden_questions(text)
-            frame = self._frames.of(text)
-            own = hash((frame.skeleton, tuple([message.form for message in front.messages])))
+            front = PromptText(messages, text.tools, arguments)
+            own = hash((self._frames.of(text).skeleton, tuple([message.form for message in messages])))
             known = _Shown(front, _bytes_of(front), own, hidden, hash((own, len(hidden))))
-            self._shown.put(text, known)
+            self._shown.put(key, known, weight=_SHOWN_BYTES + known.size)
         return known
 
     def shown(self, now: float, model: str | None = None, tenant: str | None = None) -> list[dict[str, Any]]:
@@ -293,19 +299,12 @@ def _is_same_difference(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(one[name] == other[name] for name in ("reason", "detail", "path", "said"))
 
 
-def _in_front(text: PromptText) -> PromptText:
-    """A prompt with only its frame. Documents are left out: they belong to the question."""
-    messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
-    arguments = {name: value for name, value in text.arguments.items() if name != "documents"}
-    return PromptText(messages, text.tools, arguments)
-
-
 def _hidden_questions(text: PromptText) -> tuple[Message, ...]:
     """The user messages after the leading ones, except the last, which is the question; each shortened."""
-    if not text.leading and any(message.role in LEADING_ROLES for message in text.messages):
+    count, start = questions_in_front(text) - 1, len(text.leading)
+    if count < 1 or (not start and any(message.role in LEADING_ROLES for message in text.messages)):
         return ()
-    start = len(text.leading)
-    hidden = text.messages[start : start + max(questions_in_front(text) - 1, 0)]
+    hidden = text.messages[start : start + count]
     return tuple(Message(message.role, message.text[:_QUESTION_CHARACTERS]) for message in hidden)
 
 

@@ -47,7 +47,7 @@ class Frames:
 
     def of(self, text: PromptText) -> "Frame":
         """The frame of a prompt."""
-        messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
+        messages = frame_messages(text)
         key = messages, tuple([tool.name for tool in text.tools])
         if not any(key):
             return Frame(text, self._wording)
@@ -56,6 +56,11 @@ class Frames:
             frame = Frame(text, self._wording)
             self._frames.put(key, frame, weight=_FRAME_BYTES + 4 * sum(len(each.text) for each in messages))
         return frame
+
+
+def frame_messages(text: PromptText) -> tuple[Message, ...]:
+    """The messages of a prompt's frame: the leading ones, else the system messages behind others."""
+    return text.leading or tuple([each for each in text.messages if each.role in LEADING_ROLES])
 
 
 class Frame:
@@ -71,7 +76,7 @@ class Frame:
 
     def __init__(self, text: PromptText, wording: "Wording") -> None:
         self._tools = sorted({tool.name for tool in text.tools})
-        messages = text.leading or tuple(each for each in text.messages if each.role in LEADING_ROLES)
+        messages = frame_messages(text)
         self.is_opening = not messages and not self._tools
         self._features: frozenset[int] | None = None
         self._beginnings: tuple[int, ...] | None = None
@@ -316,13 +321,15 @@ def _letter_runs(text: str) -> tuple[list[str], bool]:
 
 def _sampled(words: list[str], count: int) -> list[int]:
     """The smallest hashes of runs of words, at most ``count`` different ones, ascending."""
-    runs = zip(*(words[at:] for at in range(_SHINGLE_WORDS)), strict=False)
+    runs = zip(words, words[1:], words[2:], words[3:], strict=False)
     if len(words) < _MANY_WORDS:
         return sorted(set(map(hash, runs)) or {hash(tuple(words))})[:count]
     # An array is sorted ten times as fast as a list.
     hashes = np.fromiter(map(hash, runs), np.int64, len(words) - _SHINGLE_WORDS + 1)
     hashes.sort()
-    found: list[int] = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))][:count].tolist()
+    found: list[int] = hashes[:count].tolist()
+    if len(set(found)) < len(found):
+        found = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))][:count].tolist()
     return found
 
 

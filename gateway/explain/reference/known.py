@@ -5,10 +5,6 @@ A reference that shares less than that is not the request that shares most.
 
 from typing import NamedTuple
 
-from gateway.core.prompt import TOKEN_BYTES
-from gateway.explain.reference.overlap import common_tokens
-from gateway.explain.reference.reference_index import KeptRequest
-
 
 class Known(NamedTuple):
     """Leading tokens of a prompt that are held or were computed before, in whole blocks.
@@ -26,12 +22,9 @@ class Known(NamedTuple):
         """Whether every whole block of the prompt was computed before."""
         return 0 < self.limit <= self.tokens
 
-    def exceeds(self, reference: KeptRequest, prompt: KeptRequest) -> bool:
-        """Whether another request may share more of the prompt than the reference does."""
-        if not self.tokens:
-            return False
-        equal = common_tokens(reference.ids, prompt.ids)
-        return equal < len(prompt.ids) // TOKEN_BYTES and (self.is_all or equal < self.tokens)
+    def exceeds(self, equal: int, own: int) -> bool:
+        """Whether another request may share more than the first ``equal`` of ``own`` tokens of the prompt."""
+        return equal < own and (self.is_all or equal < self.tokens)
 
 
 NOTHING_KNOWN = Known()

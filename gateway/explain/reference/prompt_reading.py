@@ -6,7 +6,7 @@ from functools import cached_property
 
 from gateway.explain.prompt_text import PromptText
 from gateway.explain.reference.frame import Frame
-from gateway.explain.reference.reference_index import KeptRequest, Thread, feature_keys
+from gateway.explain.reference.reference_index import KeptRequest, SharedTexts, Thread, feature_keys
 
 _REQUEST_BYTES = 900
 
@@ -43,11 +43,11 @@ class PromptReading:
         group: Number of its group; None if it has no skeleton.
     """
 
-    def __init__(self, text: PromptText, tenant: str, frame: Frame) -> None:
+    def __init__(self, text: PromptText, tenant: str, frame: Frame, texts: SharedTexts) -> None:
         self.text = text
         self.tenant = tenant
         self.frame = frame
-        self.thread = Thread(tenant, text, frame.skeleton)
+        self.thread = Thread(tenant, text, frame.skeleton, texts.digests)
         self.group = None if frame.skeleton is None else hash((tenant, "group", frame.skeleton))
 
     @cached_property

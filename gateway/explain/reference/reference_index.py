@@ -5,7 +5,7 @@ turn, and occur anywhere. Digests are valid within one process only. ``Groups`` 
 ``SharedTexts`` holds once what many prompts contain: system messages, tools, the history of a conversation.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from sys import getsizeof
 from typing import Generic, Literal, TypeVar
@@ -69,6 +69,14 @@ class ReferenceMatch(msgspec.Struct, frozen=True):
     same_conversation: bool
 
 
+_OUTSIDE = LEADING_ROLES | {PROMPT_ROLE}
+"""Roles of messages that belong to no conversation."""
+
+_ANSWERED = 0x5BD1E9955BD1E995
+_BRANCH = 0x27D4EB2F165667C5
+"""What distinguishes the keys of a prefix from that of a whole prompt, which is the prefix's digest itself."""
+
+
 class Thread:
     """The messages of one prompt.
 
@@ -77,24 +85,35 @@ class Thread:
         chain: Digest of each prefix: of the first message, the first two, and so on.
     """
 
-    __slots__ = ("_answered", "_branch", "_characters", "_messages", "_tenant", "_whole", "chain", "digests")
+    __slots__ = ("_characters", "_messages", "_single", "_tenant", "chain", "digests")
 
-    def __init__(self, tenant: str, text: PromptText, skeleton: int | None) -> None:
-        """``skeleton`` is the frame's: a single first message, such as a greeting, is ambiguous without it."""
+    def __init__(
+        self,
+        tenant: str,
+        text: PromptText,
+        skeleton: int | None,
+        digests_of: Callable[[Iterable[Message]], list[int]] | None = None,
+    ) -> None:
+        """Read the messages of a prompt.
+
+        Args:
+            tenant: Its tenant.
+            text: The prompt.
+            skeleton: The frame's: a single first message, such as a greeting, is ambiguous without it.
+            digests_of: As ``SharedTexts.digests``.
+        """
         self._tenant = tenant
-        self._messages = [each for each in text.messages if each.role not in LEADING_ROLES and each.role != PROMPT_ROLE]
-        self.digests = tuple(map(_digest, self._messages))
-        # Index n: characters of the first n messages.
-        self._characters = list(accumulate((len(each.text) for each in self._messages), initial=0))
-        self.chain = tuple(accumulate(self.digests, _chained, initial=0))[1:]
-        self._whole = [hash((tenant, "whole", link, None)) for link in self.chain]
-        if self.chain:
-            self._whole[0] = hash((tenant, "whole", self.chain[0], skeleton))
-        self._answered = [hash((tenant, "answered", link)) for link in self.chain]
-        self._branch = [hash((tenant, "branch", link)) for link in self.chain]
+        self._messages = [each for each in text.messages if each.role not in _OUTSIDE]
+        self._characters: list[int] = []
+        self.digests = tuple((digests_of or SharedTexts().digests)(self._messages))
+        self.chain = tuple(accumulate(self.digests, _chained, initial=hash(tenant)))[1:]
+        self._single = hash((self.chain[0], skeleton)) if self.chain else 0
 
     def is_distinctive(self, begin: int, end: int) -> bool:
         """Whether messages have enough text to identify a conversation."""
+        if not self._characters:
+            # Index n: characters of the first n messages.
+            self._characters = list(accumulate((len(each.text) for each in self._messages), initial=0))
         return self._characters[end] - self._characters[begin] >= _DISTINCTIVE_CHARACTERS
 
     def common_messages(self, digests: tuple[int, ...]) -> int:
@@ -118,33 +137,36 @@ class Thread:
         keys = [self.whole(count)]
         for text in [reply.text for reply in kept.replies[:_REPLIES] if reply.text]:
             digest = _digest(Message("assistant", text))
-            keys.append(self._key("answered", _chained(self.chain[-1], digest)))
+            keys.append(_chained(self.chain[-1], digest) ^ _ANSWERED)
             keys.append(self._key("pair", self.digests[-1], digest))
             if len(text) >= _DISTINCTIVE_REPLY_CHARACTERS:
                 keys.append(self._key("reply", digest))
         if count > 1:
             keys.append(self._key("pair", self.digests[-2], self.digests[-1]))
-        return keys + self._branch[max(2, count - _BRANCHES) - 1 : count - 1] if continues else keys
+        if continues:
+            keys += [link ^ _BRANCH for link in self.chain[max(2, count - _BRANCHES) - 1 : count - 1]]
+        return keys
 
     def whole(self, length: int) -> int:
         """Key of requests whose whole prompt is the first ``length`` messages."""
-        return self._whole[length - 1]
+        return self.chain[length - 1] if length > 1 else self._single
 
     def answered(self, length: int) -> int:
         """Key of requests whose prompt and reply are the first ``length`` messages."""
-        return self._answered[length - 1]
-
-    def turns(self) -> list[int]:
-        """``whole`` and ``answered`` of all lengths but the whole conversation's."""
-        return self._whole[:-1] + self._answered[:-1]
-
-    def beginnings(self) -> list[int]:
-        """``whole``, ``answered`` and ``branch`` of all lengths."""
-        return self._whole + self._answered + self._branch
+        return self.chain[length - 1] ^ _ANSWERED
 
     def branch(self, length: int) -> int:
         """Key of later turns of a conversation with the same first ``length`` messages."""
-        return self._branch[length - 1]
+        return self.chain[length - 1] ^ _BRANCH
+
+    def lengths(self, held: Container[int], most: int) -> Iterator[int]:
+        """The lengths from ``most`` down for which a ``whole``, ``answered`` or ``branch`` may be held."""
+        for length in range(most, 1, -1):
+            link = self.chain[length - 1]
+            if link in held or link ^ _ANSWERED in held or link ^ _BRANCH in held:
+                yield length
+        if most > 0:
+            yield 1
 
     def tails(self) -> Iterator[tuple[int, int, int]]:
         """Keys of requests whose last messages or reply occur anywhere in this prompt, last first; and the begin and
@@ -176,63 +198,47 @@ POSTING_BYTES = 190
 """Approximate memory of a number under a key: most keys hold a single number, others a dict."""
 
 
-class Postings:
+class Postings(dict[int, int | dict[int, None]]):
     """Numbers by key, in insertion order. A single number is held without a container."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, int | dict[int, None]] = {}
 
     def add(self, keys: Iterable[int], number: int) -> None:
         """Append a number to each of the keys."""
-        all_held = self._held
+        setdefault = self.setdefault
         for key in keys:
-            held = all_held.setdefault(key, number)
+            held = setdefault(key, number)
+            if held is number:
+                continue
             if isinstance(held, dict):
                 held[number] = None
             elif held != number:
-                all_held[key] = {held: None, number: None}
+                self[key] = {held: None, number: None}
 
     def discard(self, keys: Iterable[int], number: int) -> None:
         """Remove a number from each of the keys; no effect where it is absent."""
-        all_held = self._held
         for key in keys:
-            held = all_held.get(key)
+            held = self.get(key)
             if isinstance(held, dict):
                 held.pop(number, None)
                 if not held:
-                    del all_held[key]
+                    del self[key]
             elif held == number:
-                del all_held[key]
+                del self[key]
 
     def times(self, keys: Iterable[int], count: int) -> dict[int, int]:
         """How many of the keys hold each number among their last ``count``, in the order of the keys."""
         times: dict[int, int] = {}
-        get = self._held.get
-        for key in keys:
-            held = get(key)
-            if isinstance(held, dict):
-                for number in islice(reversed(held), count):
-                    times[number] = times.get(number, 0) + 1
-            elif held is not None:
-                times[held] = times.get(held, 0) + 1
+        # Most keys hold nothing.
+        for held in [each for each in map(self.get, keys) if each is not None]:
+            for number in islice(reversed(held), count) if isinstance(held, dict) else (held,):
+                times[number] = times.get(number, 0) + 1
         return times
 
     def latest(self, key: int, count: int) -> Sequence[int]:
         """The last ``count`` numbers of a key, latest first."""
-        held = self._held.get(key)
+        held = self.get(key)
         if held is None:
             return ()
         return tuple(islice(reversed(held), count)) if isinstance(held, dict) else (held,)
-
-    def holds_any(self, keys: Iterable[int]) -> bool:
-        """Whether there is a number under any of the keys."""
-        return not self._held.keys().isdisjoint(keys)
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._held
-
-    def __len__(self) -> int:
-        return len(self._held)
 
 
 _GROUP_BYTES = 600
@@ -297,8 +303,8 @@ class Groups:
 
 def feature_keys(tenant: str, frame: Frame) -> Sequence[int]:
     """Feature hashes per tenant and kind of frame. Sorted, so that ties are resolved the same way."""
-    is_opening = frame.is_opening
-    return tuple([hash((tenant, is_opening, feature)) for feature in sorted(frame.features)])
+    own = hash((tenant, frame.is_opening))
+    return tuple([own ^ feature for feature in sorted(frame.features)])
 
 
 def _bytes(features: int) -> int:
@@ -335,20 +341,34 @@ class SharedTexts:
         self._messages.release(text.messages)
         self._tools.release(text.tools)
 
+    def digests(self, messages: Iterable[Message]) -> list[int]:
+        """Digests of messages, as in ``Thread``; those of the messages that are held are worked out once."""
+        found: list[int] = []
+        for message in messages:
+            held = self._messages.held.get(message)
+            if held is None:
+                found.append(_digest(message))
+                continue
+            if held.digest is None:
+                held.digest = _digest(message)
+            found.append(held.digest)
+        return found
+
 
 class _CountedParts(Generic[_Part]):
     def __init__(self) -> None:
         self.held_bytes = 0
-        self._held: dict[_Part, _HeldPart[_Part]] = {}
+        self.held: dict[_Part, _HeldPart[_Part]] = {}
 
     def share(self, parts: Iterable[_Part]) -> tuple[tuple[_Part, ...], int]:
         """The same parts as they are held, and their bytes."""
+        all_held = self.held
         shared: list[_Part] = []
         size = 0
         for part in parts:
-            held = self._held.get(part)
+            held = all_held.get(part)
             if held is None:
-                held = self._held[part] = _HeldPart(part, part_bytes(part))
+                held = all_held[part] = _HeldPart(part, part_bytes(part))
                 self.held_bytes += held.size
             held.holders += 1
             shared.append(held.part)
@@ -356,21 +376,23 @@ class _CountedParts(Generic[_Part]):
         return tuple(shared), size
 
     def release(self, parts: Iterable[_Part]) -> None:
+        all_held = self.held
         for part in parts:
-            held = self._held[part]
+            held = all_held[part]
             held.holders -= 1
             if not held.holders:
-                del self._held[part]
+                del all_held[part]
                 self.held_bytes -= held.size
 
 
 class _HeldPart(Generic[_Part]):
-    __slots__ = ("holders", "part", "size")
+    __slots__ = ("digest", "holders", "part", "size")
 
     def __init__(self, part: _Part, size: int) -> None:
         self.part = part
         self.size = size
         self.holders = 0
+        self.digest: int | None = None
 
 
 def part_bytes(part: Message | Tool) -> int:

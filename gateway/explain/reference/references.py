@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.bodies import TextMemo
 from gateway.explain.prompt_text import PROMPT_ROLE
 from gateway.explain.reference.frame import Frames
@@ -108,8 +109,10 @@ class References:
         number, chosen_by = self._choose(kept, reading)
         if number is None:
             return None
-        if known.exceeds(self._entries[number].kept, kept):
-            number, chosen_by = self._sharing_most(kept, reading, number, chosen_by)
+        if known.tokens:
+            equal = common_tokens(self._entries[number].kept.ids, kept.ids)
+            if known.exceeds(equal, len(kept.ids) // TOKEN_BYTES):
+                number, chosen_by = self._sharing_most(kept, reading, number, chosen_by, equal)
         return ReferenceMatch(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
 
     def keep(self, kept: KeptRequest, now: float) -> None:
@@ -142,8 +145,7 @@ class References:
             self._drop(next(iter(self._entries)))
 
     def _choose(self, kept: KeptRequest, reading: PromptReading) -> tuple[int | None, ChosenBy]:
-        same_skeleton = self._of_group(kept, reading.group)
-        number = self._of_session(kept, reading, instead=same_skeleton)
+        number = self._of_session(kept, reading) if kept.session else None
         if number is not None:
             return number, "session"
         number = self._of_conversation(kept, reading)
@@ -151,8 +153,9 @@ class References:
             number = self._longer(number, self._continued(kept, reading, "other"))
         if number is not None:
             return number, "conversation"
-        if same_skeleton is not None:
-            return same_skeleton, "skeleton"
+        number = self._of_group(kept, reading.group)
+        if number is not None:
+            return number, "skeleton"
         return self._similar(kept, reading), "similar"
 
     def _has_other_models(self, kept: KeptRequest) -> bool:
@@ -165,30 +168,41 @@ class References:
         return moved if len(self._entries[moved].digests) > len(self._entries[number].digests) else number
 
     def _sharing_most(
-        self, kept: KeptRequest, reading: PromptReading, number: int, chosen_by: ChosenBy
+        self, kept: KeptRequest, reading: PromptReading, number: int, chosen_by: ChosenBy, equal: int
     ) -> tuple[int, ChosenBy]:
-        """The candidate with the longest common prefix, if it is longer than that of ``number``."""
-        numbers = [number, *self._latest(same_key(kept), kept, 1)]
-        if reading.group is not None:
-            for key in narrower(reading.group, kept):
-                numbers += self._latest(key, kept, _CANDIDATES)
-        best = max(dict.fromkeys(numbers), key=lambda each: common_tokens(self._entries[each].kept.ids, kept.ids))
+        """The candidate with the longest common prefix, if it is longer than the ``equal`` tokens of ``number``."""
+        best, one_more = number, (equal + 1) * TOKEN_BYTES
+        beginning = kept.ids[:one_more]
+        for each in self._sharing_much(kept, reading):
+            ids = self._entries[each].kept.ids
+            # Few candidates share more than the best one so far: the others need one look.
+            if ids.startswith(beginning) and one_more <= len(kept.ids):
+                best, one_more = each, (common_tokens(ids, kept.ids) + 1) * TOKEN_BYTES
+                beginning = kept.ids[:one_more]
         if best == number:
             return number, chosen_by
         are_turns = reading.thread.common_messages(self._entries[best].digests) >= len(self._entries[number].digests)
         return best, chosen_by if are_turns else "skeleton"
 
-    def _of_session(self, kept: KeptRequest, reading: PromptReading, instead: int | None) -> int | None:
+    def _sharing_much(self, kept: KeptRequest, reading: PromptReading) -> list[int]:
+        """Requests that may share most of the prompt: of the same prompt, and of the same skeleton."""
+        numbers = self._latest(same_key(kept), kept, 1)
+        if reading.group is not None:
+            for key in narrower(reading.group, kept):
+                numbers += self._latest(key, kept, _CANDIDATES)
+        return numbers
+
+    def _of_session(self, kept: KeptRequest, reading: PromptReading) -> int | None:
         """Of the last requests of the session, the one with the longest common prefix, the latest on a tie.
 
-        None if all belong to other applications (agents call each other) and ``instead`` does not.
+        None if all belong to other applications (agents call each other) and another request to this one.
         """
-        if not kept.session:
-            return None
         numbers = self._latest(session_key(kept), kept, _SESSION_REQUESTS, "any")
         if self._has_other_models(kept):
             numbers = self._without_other_tasks(numbers, kept, reading)
-        if instead is not None and not any(self._is_related(number, reading) for number in numbers):
+        if not any(self._is_related(number, reading) for number in numbers) and (
+            self._of_group(kept, reading.group) is not None
+        ):
             return None
         equal = {number: common_tokens(self._entries[number].kept.ids, kept.ids) for number in numbers}
         longest = max(equal.values(), default=0)
@@ -227,16 +241,14 @@ class References:
 
     def _of_conversation(self, kept: KeptRequest, reading: PromptReading) -> int | None:
         """An earlier turn of the same conversation: continued here, a branch, or trimmed at the front."""
-        thread = reading.thread
+        thread, held = reading.thread, self._postings
         if not thread.digests:
             return self._continued_prompt(kept, reading)
-        lengths = range(len(thread.digests), 0, -1) if self._postings.holds_any(thread.beginnings()) else ()
-        for length in lengths:
+        for length in thread.lengths(held, len(thread.digests)):
             number = self._turn(kept, reading, length)
-            if number is None and length > 1 and thread.branch(length) in self._postings:
+            if number is None and length > 1 and thread.branch(length) in held:
                 # A turn one message shorter is continued here; a branch only shares its beginning.
-                is_distinctive = thread.is_distinctive(0, length)
-                branches = self._of_same_session(thread.branch(length), kept, reading, is_distinctive=is_distinctive)
+                branches = self._of_same_session(thread.branch(length), kept, reading, (0, length))
                 branch = self._preferred(branches, kept)
                 if branch is not None:
                     number = self._turn(kept, reading, length - 1)
@@ -244,18 +256,15 @@ class References:
             if number is not None:
                 return number
         for key, begin, end in thread.tails():
-            if key in self._postings:
-                is_distinctive = thread.is_distinctive(begin, end)
-                number = self._preferred(self._of_same_session(key, kept, reading, is_distinctive=is_distinctive), kept)
+            if key in held:
+                number = self._preferred(self._of_same_session(key, kept, reading, (begin, end)), kept)
                 if number is not None:
                     return number
         return None
 
     def _continued(self, kept: KeptRequest, reading: PromptReading, models: _Models = "any") -> int | None:
         """The earlier turn that this prompt continues."""
-        if not self._postings.holds_any(reading.thread.turns()):
-            return None
-        for length in range(len(reading.thread.digests) - 1, 0, -1):
+        for length in reading.thread.lengths(self._postings, len(reading.thread.digests) - 1):
             number = self._turn(kept, reading, length, models)
             if number is not None:
                 return number
@@ -263,23 +272,20 @@ class References:
 
     def _turn(self, kept: KeptRequest, reading: PromptReading, length: int, models: _Models = "own") -> int | None:
         """A request whose prompt, with or without its reply, equals the first ``length`` messages of this one."""
-        thread = reading.thread
-        answered, whole = thread.answered(length), thread.whole(length)
+        answered, whole = reading.thread.answered(length), reading.thread.whole(length)
         if answered not in self._postings and whole not in self._postings:
             return None
-        is_distinctive = thread.is_distinctive(0, length)
         numbers = self._latest(answered, kept, _CANDIDATES, models)
-        number = self._preferred(self._of_same_application(numbers, reading, is_distinctive=is_distinctive), kept)
+        number = self._preferred(self._of_same_application(numbers, reading, (0, length)), kept)
         if number is None:
-            numbers = self._of_same_session(whole, kept, reading, models, is_distinctive=is_distinctive)
-            number = self._preferred(numbers, kept)
+            number = self._preferred(self._of_same_session(whole, kept, reading, (0, length), models), kept)
         return number
 
-    def _of_same_application(self, numbers: list[int], reading: PromptReading, *, is_distinctive: bool) -> list[int]:
-        """Those with a similar frame; others only if the common messages are distinctive: the conversations of two
-        applications may both begin with a greeting."""
+    def _of_same_application(self, numbers: list[int], reading: PromptReading, common: tuple[int, int]) -> list[int]:
+        """Those with a similar frame; others only if the common messages, from one to another, are distinctive: the
+        conversations of two applications may both begin with a greeting."""
         alike = [number for number in numbers if self._has_similar_frame(self._entries[number].group, reading)]
-        return alike or (numbers if is_distinctive else [])
+        return numbers if numbers and not alike and reading.thread.is_distinctive(*common) else alike
 
     def _has_similar_frame(self, group: int | None, reading: PromptReading) -> bool:
         if group is None or group == reading.group:
@@ -287,11 +293,10 @@ class References:
         return self._groups.is_similar(group, reading.features, is_opening=reading.frame.is_opening)
 
     def _of_same_session(
-        self, key: int, kept: KeptRequest, reading: PromptReading, models: _Models = "own", *, is_distinctive: bool
+        self, key: int, kept: KeptRequest, reading: PromptReading, common: tuple[int, int], models: _Models = "own"
     ) -> list[int]:
         """The latest requests of a key, without those of other sessions or applications."""
-        latest = self._latest(key, kept, _CANDIDATES, models)
-        numbers = self._of_same_application(latest, reading, is_distinctive=is_distinctive)
+        numbers = self._of_same_application(self._latest(key, kept, _CANDIDATES, models), reading, common)
         if not numbers or not kept.session:
             return numbers
         return [number for number in numbers if self._entries[number].kept.session in ("", kept.session)]
@@ -314,9 +319,8 @@ class References:
         if group is None:
             return None
         for key in narrower(group, kept):
-            number = self._preferred(self._latest(key, kept, _CANDIDATES), kept)
-            if number is not None:
-                return number
+            if numbers := self._latest(key, kept, 1):
+                return numbers[0]
         return None
 
     def _similar(self, kept: KeptRequest, reading: PromptReading) -> int | None:
@@ -335,16 +339,20 @@ class References:
 
     def _latest(self, key: int, kept: KeptRequest, count: int, models: _Models = "own") -> list[int]:
         """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide."""
-        found = [(number, self._entries[number].kept) for number in self._postings.latest(key, count)]
+        entries, tenant, model = self._entries, kept.tenant, kept.model
         return [
             number
-            for number, each in found
-            if each.tenant == kept.tenant and (models == "any" or (each.model == kept.model) is (models == "own"))
+            for number in self._postings.latest(key, count)
+            if (each := entries[number].kept).tenant == tenant
+            and (models == "any" or (each.model == model) is (models == "own"))
         ]
 
     def _preferred(self, numbers: list[int], kept: KeptRequest) -> int | None:
-        """The best candidate: of the same source first, then the latest."""
-        return max(numbers, key=lambda number: (self._entries[number].kept.source == kept.source, number), default=None)
+        """The best of some candidates, latest first: of the same source first, then the latest."""
+        for number in numbers:
+            if self._entries[number].kept.source == kept.source:
+                return number
+        return numbers[0] if numbers else None
 
     def _read(self, kept: KeptRequest) -> PromptReading:
         last = self._last_read
@@ -353,7 +361,7 @@ class References:
             return last
         reading = self._readings.get(kept.text)
         if reading is None or reading.tenant != kept.tenant:
-            reading = PromptReading(kept.text, kept.tenant, self._frames.of(kept.text))
+            reading = PromptReading(kept.text, kept.tenant, self._frames.of(kept.text), self._texts)
             self._readings.put(kept.text, reading)
         self._last_read = reading
         return reading

@@ -36,10 +36,15 @@ def test_a_removed_group_is_found_no_more():
     assert groups.held_bytes == 0
 
 
-@given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
-def test_any_of_several_keys_is_held_if_one_is(held, asked):
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), unique_by=lambda each: each[1]), st.data())
+def test_the_latest_numbers_of_a_key_are_found_until_they_are_discarded(added, data):
     postings = Postings()
-    postings.add(held, 1)
-    assert postings.holds_any(asked) == any(key in postings for key in asked)
-    postings.discard(held, 1)
-    assert not postings.holds_any(asked)
+    for key, number in added:
+        postings.add((key,), number)
+    gone = data.draw(st.lists(st.sampled_from(added))) if added else []
+    for key, number in gone:
+        postings.discard((key,), number)
+    for asked in range(5):
+        left = [number for key, number in added if key == asked and (key, number) not in gone]
+        assert (asked in postings) == bool(left)
+        assert list(postings.latest(asked, 2)) == left[::-1][:2]
