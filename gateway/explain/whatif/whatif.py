@@ -37,11 +37,10 @@ from gateway.explain.whatif.forms import (
     SENT,
     TOGETHER,
     Form,
-    FormBlocks,
     Forms,
-    SeenForms,
     number_of,
 )
+from gateway.explain.whatif.seen_forms import FormBlocks, SeenForms
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
 
 MAX_EDITS = 20
