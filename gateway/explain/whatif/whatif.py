@@ -150,7 +150,7 @@ class WhatIf:
     Args:
         options: Settings of the rules, and tokenizers.
         hashes: Hashes prompts.
-        seen_blocks: Capacity of the table of blocks.
+        seen_blocks: Capacity of the memory of blocks, as for ``SeenForms``.
         ttl_seconds: Lifetime of its entries.
         bodies: Parses bodies.
         load: Loads a tokenizer.
