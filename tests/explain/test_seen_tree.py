@@ -86,6 +86,15 @@ def test_a_beginning_that_arrives_after_its_end_is_joined_with_it():
     assert notes(tree, blocks) == [2] * 9 + [1] * 3
 
 
+@pytest.mark.parametrize(("begin", "end", "kept"), [(6, 8, 12), (6, 20, 20)])
+def test_of_an_end_that_arrives_too_late_to_be_joined_the_longer_one_stays(begin, end, kept):
+    tree, blocks = BlockTree(LARGE, whole_chains=False), chain(range(20))
+    put(tree, blocks[:12], 1)
+    put(tree, blocks[begin:end], 2)
+    put(tree, blocks[:begin], 3)
+    assert len(notes(tree, blocks)) == kept
+
+
 def test_keys_are_kept_apart():
     tree, blocks = BlockTree(LARGE), chain(range(5))
     put(tree, blocks, 1, key=1)

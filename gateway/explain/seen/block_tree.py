@@ -180,9 +180,12 @@ class BlockTree:
         first = self._added(run.name, run.hashes[:blocks], run.note)
         run.hashes = run.hashes[blocks:]
         run.name = run.hashes[0] ^ key
-        if self._runs.setdefault(run.name, run) is not run:
-            # Its blocks arrived as the end of another chain, too.
-            self._drop(run)
+        other = self._runs.setdefault(run.name, run)
+        if other is not run:
+            # Its blocks arrived as the end of another chain, too, before the beginning of that: the longer run stays.
+            longer, shorter = (run, other) if len(run.hashes) > len(other.hashes) else (other, run)
+            self._runs[run.name] = longer
+            self._drop(shorter)
         return first
 
     def _move_to_end(self, run: _BlockRun) -> None:
