@@ -180,7 +180,8 @@ class ExplainSettings(BaseModel):
 
     seen_blocks: int = Field(default=1_000_000, ge=1000, le=100_000_000)
     """Cache blocks remembered as computed before, so that evicted or lost blocks can be distinguished from new ones; 48
-    to 96 bytes each. Too small: tokens that were evicted long ago count as new."""
+    bytes each. The memory suffices for so many if a request brings about 500 new tokens; for more if it brings more.
+    Too small: tokens that were evicted long ago count as new."""
 
     gpu_hour_price: float | None = Field(default=None, ge=0)
     """What one GPU costs an hour, for the money that reuse saves and misses cost. None: no money is shown. How many

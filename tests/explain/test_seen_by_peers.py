@@ -1,7 +1,6 @@
 """What another gateway publishes_seen of the prompts that were computed for it, without their text."""
 
 import msgspec
-import numpy as np
 import orjson
 import pytest
 from answered_requests import answered as request
@@ -18,7 +17,6 @@ from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, References
 from gateway.explain.seen import LossCauses, PromptHashes, SeenPrompts, SeenPublisher
 from gateway.explain.seen import seen_prompts as memory
-from gateway.explain.seen.block_table import BlockTable
 from gateway.explain.seen.seen_messages import decode_seen
 from gateway.tokenize.block_hashes import ChainHasher
 
@@ -208,28 +206,6 @@ def test_what_makes_no_sense_changes_nothing(one, reported):
     with pytest.raises(Exception):  # noqa: B017, PT011 - any error is counted by its caller
         one.memory.add_peer_prompts(reported, 1000.0)
     assert one.seen(range(65)) == ([Reason.EVICTED] * 4, [])
-
-
-# In the table
-
-
-chains = st.lists(
-    st.tuples(st.lists(st.integers(1, 40), min_size=1, max_size=12, unique=True), st.integers(0, 3)), max_size=12
-)
-
-
-@given(chains, chains)
-def test_many_chains_at_once_are_as_one_after_the_other(known, received):
-    once, singly = BlockTable(10_000), BlockTable(10_000)
-    for table in (once, singly):
-        for at, (blocks, place) in enumerate(known):
-            table.put(blocks, place, at)
-    later = [(np.array(blocks, np.uint64), place, 100.0 + at) for at, (blocks, place) in enumerate(received)]
-    once.put_all(later)
-    for blocks, place, at in later:
-        singly.put(blocks, place, at)
-    for block in range(1, 41):
-        assert once.beginning([block]) == singly.beginning([block])
 
 
 # In the ladder

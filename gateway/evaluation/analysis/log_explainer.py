@@ -25,7 +25,7 @@ from gateway.stats.columns import WIDTH, Row
 from gateway.stats.totals import Totals, add_to, row_of
 
 SEEN_BLOCKS = 4_194_304
-"""Blocks remembered: 67 million tokens with blocks of 16, in 64 MiB for each of four tables."""
+"""Blocks remembered: about 67 million tokens with blocks of 16, in 64 MiB for each of four memories."""
 
 TTL_SECONDS = 30 * 86_400.0
 """How long earlier requests are remembered for comparison, as far as the memory goes."""

@@ -102,7 +102,7 @@ def analyze_logs(
             explained=explained,
             personal_data=stages.personal_data.shares(),
             personal_data_skipped=stages.personal_data.skipped,
-            forgets=stages.computed_blocks > SEEN_BLOCKS,
+            forgets=stages.forgets,
         ),
         expected,
         note,
@@ -127,12 +127,15 @@ class _Stages:
             options.long_tokens, times_to_live(options.idle_ttl_seconds, options.max_age_seconds)
         )
         self.personal_data = SharedPersonalData(options.personal_data)
-        self.computed_blocks = 0
+
+    @property
+    def forgets(self) -> bool:
+        """Whether there were more blocks than are remembered."""
+        return self._ideal.forgets
 
     def take(self, record: RequestRecord, usage: ReportedUsage | None) -> None:
         """Look a record up, and pass it on."""
         reuse = self._ideal.take(record)
-        self.computed_blocks += (record.own_tokens - reuse.tokens) // record.block_size
         self.traffic.add(record, reuse, usage)
         for trace in self._traces:
             trace.add(record)

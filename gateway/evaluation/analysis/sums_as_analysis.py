@@ -192,7 +192,7 @@ def _notes(sums: LogSums, *, has_times: bool) -> list[str]:
         )
     if sums.forgets:
         tokens = SEEN_BLOCKS * options.block_size
-        notes.append(f"Of more than {tokens:,} different tokens, those not used for longest are forgotten.")
+        notes.append(f"Of more than about {tokens:,} different tokens, those not used for longest are forgotten.")
     if explained.end - explained.begin > _WEEK_SECONDS:
         notes.append("Causes and suggestions are those of the last seven days; all other figures are of the whole log.")
     if sums.personal_data_skipped:

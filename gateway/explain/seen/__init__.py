@@ -1,7 +1,7 @@
 """Remembers which blocks were computed before, where, and why they may be lost.
 
 In: records of requests, cache events, and messages of other gateways. Out: for a prompt, the blocks computed before in
-its prefix space and elsewhere, with a reason per block (``Seen``). Start with ``seen_prompts``; ``block_table`` is the
+its prefix space and elsewhere, with a reason per block (``Seen``). Start with ``seen_prompts``; ``block_tree`` is the
 memory behind it, ``seen_messages`` the exchange between gateways.
 """
 

@@ -1,8 +1,8 @@
-"""Block hashes of prompts as arrays, for the tables of computed blocks."""
+"""Block hashes of prompts as arrays, for the memories of computed blocks."""
 
-from typing import NamedTuple, Protocol
+from array import array
+from typing import Protocol
 
-import numpy as np
 from xxhash import xxh3_128_digest
 
 from gateway.core.block_chain import BlockChain
@@ -10,7 +10,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import RequestRecord, SpaceKey
 from gateway.core.ids import BlockHash, ModelId
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.explain.seen.block_table import Hashes
+from gateway.explain.seen.block_tree import Hashes
 
 _MEMO_BYTES = 4 * 1024 * 1024
 """Memory for the hashes of the latest prompts: about 3000 prompts of 2000 tokens."""
@@ -35,20 +35,6 @@ class PromptChains(Protocol):
         ...
 
 
-class _PromptHashed(NamedTuple):
-    """A hashed prompt.
-
-    Attributes:
-        tokens: Number of its tokens.
-        last: Hash of its last full block; its root's without one.
-        hashes: Hashes of its full blocks.
-    """
-
-    tokens: int
-    last: int
-    hashes: Hashes
-
-
 class PromptHashes:
     """Hashes prompts from a root common to all spaces.
 
@@ -61,8 +47,10 @@ class PromptHashes:
 
     def __init__(self, chains: PromptChains) -> None:
         self._chains = chains
-        self._known: BoundedCache[tuple[int, int, bytes], _PromptHashed] = BoundedCache(max_weight=_MEMO_BYTES)
-        self._last: tuple[tuple[int, int, bytes], _PromptHashed] | None = None
+        self._known: BoundedCache[tuple[int, int, bytes], Hashes] = BoundedCache(max_weight=_MEMO_BYTES)
+        self._last: tuple[tuple[int, int, bytes], Hashes] | None = None
+        # The hashes of a prompt, a reply, and the hashes with it.
+        self._last_reply: tuple[Hashes, bytes, Hashes] | None = None
         self._space_roots: BoundedCache[tuple[SpaceKey, str], int] = BoundedCache(_MEMO_ROOTS)
 
     def root(self, model: ModelId, adapter: str, salt: str) -> int:
@@ -79,7 +67,7 @@ class PromptHashes:
         return root
 
     def of(self, record: RequestRecord, tokens: bytes, reply: bytes = b"") -> Hashes:
-        """The hashes of the full blocks of a prompt: the same array for the same prompt, not to be changed.
+        """The hashes of the full blocks of a prompt; not to be changed.
 
         Args:
             record: The request.
@@ -87,15 +75,20 @@ class PromptHashes:
             reply: Token ids that follow it.
         """
         root, size = self._chains.root(ModelId(""), "", record.where.variant), record.block_size
-        prompt = self._prompt(root, tokens, size)
-        if (prompt.tokens % size) * TOKEN_BYTES + len(reply) < size * TOKEN_BYTES:
-            return prompt.hashes
-        rest = tokens[len(prompt.hashes) * size * TOKEN_BYTES :] + reply
-        chain = BlockChain([BlockHash(prompt.last)], size, prompt.tokens)
+        hashes = self._prompt(root, tokens, size)
+        rest = tokens[len(hashes) * size * TOKEN_BYTES :] + reply
+        if len(rest) < size * TOKEN_BYTES:
+            return hashes
+        last = self._last_reply
+        if last is not None and last[0] is hashes and last[1] == reply:
+            return last[2]
+        chain = BlockChain([BlockHash(hashes[-1] if hashes else root)], size, len(tokens) // TOKEN_BYTES)
         longer = self._chains.extended(root, chain, rest, (len(tokens) + len(reply)) // TOKEN_BYTES)
-        return np.concatenate((prompt.hashes, np.array(longer.hashes[1:], np.uint64)))
+        replied = hashes + array("Q", longer.hashes[1:])
+        self._last_reply = hashes, reply, replied
+        return replied
 
-    def _prompt(self, root: int, tokens: bytes, block_size: int) -> _PromptHashed:
+    def _prompt(self, root: int, tokens: bytes, block_size: int) -> Hashes:
         last = self._last
         if last is not None and last[0] == (root, block_size, tokens):
             return last[1]
@@ -103,10 +96,8 @@ class PromptHashes:
         key = root, block_size, xxh3_128_digest(tokens)
         known = self._known.get(key)
         if known is None:
-            chain = self._chains.chain(root, tokens, block_size)
-            hashes = np.array(chain.hashes, np.uint64)
-            known = _PromptHashed(chain.tokens, chain.hashes[-1] if chain.hashes else root, hashes)
-            self._known.put(key, known, weight=_MEMO_ENTRY_BYTES + hashes.nbytes)
+            known = array("Q", self._chains.chain(root, tokens, block_size).hashes)
+            self._known.put(key, known, weight=_MEMO_ENTRY_BYTES + known.itemsize * len(known))
         self._last = (root, block_size, tokens), known
         return known
 

@@ -1,12 +1,12 @@
 """Messages between gateways about computed prompts: block hashes, time and place. They contain no text."""
 
+import sys
+from array import array
+
 import msgspec
-import numpy as np
 
 from gateway.core.explanation import SpaceKey
-from gateway.explain.seen.block_table import Hashes
-
-_LITTLE = np.dtype("<u8")
+from gateway.explain.seen.block_tree import Hashes
 
 _MAX_BYTES = 512 * 1024
 """Maximum size of a message. Prompts beyond it are not reported; other gateways then count their tokens as new."""
@@ -39,7 +39,7 @@ class SeenPromptMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         Raises:
             ValueError: The length is no multiple of eight.
         """
-        return np.frombuffer(self.hashes, _LITTLE).astype(np.uint64, copy=False)
+        return _little(array("Q", self.hashes))
 
 
 class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -88,7 +88,7 @@ class SeenPublisher:
         """Add a computed prompt; see ``SeenPromptMessage``."""
         if not len(hashes):
             return
-        packed = hashes.astype(_LITTLE, copy=False).tobytes()
+        packed = _little(hashes).tobytes()
         if self._bytes + len(packed) > _MAX_BYTES:
             return
         number = self._wheres.setdefault(where, len(self._wheres))
@@ -102,3 +102,11 @@ class SeenPublisher:
         message = msgspec.msgpack.encode(SeenMessage(self.name, list(self._wheres), self._prompts))
         self._wheres, self._prompts, self._bytes = {}, [], 0
         return message
+
+
+def _little(hashes: Hashes) -> Hashes:
+    """Hashes of this machine's byte order as little-endian ones, and the reverse."""
+    if sys.byteorder == "big":
+        hashes = hashes[:]
+        hashes.byteswap()
+    return hashes

@@ -1,9 +1,9 @@
 """Remembers computed prompts, in the same prefix space and in any, for this gateway and for others.
 
-Every prompt is hashed again from a root common to all spaces. Each block is stored under its hash combined with a key
-of its space (without the epoch), with a key of its owner, and with a key of its model. The first entry answers whether
-the block was computed in this space, in which epoch and by which replica; the others, in which other space of the same
-model, preferring the owner's own. So another gateway needs only the hashes to store the same entries.
+Every prompt is hashed again from a root common to all spaces. Its blocks are stored under a key of its space (without
+the epoch), under a key of its owner, and under a key of its model. The first answers whether a block was computed in
+this space, in which epoch and by which replica; the others, in which other space of the same model, preferring the
+owner's own. So another gateway needs only the hashes to store the same.
 
 What another model computed counts as never computed: a model's first request is no loss.
 
@@ -11,10 +11,8 @@ What another model computed counts as never computed: a model's first request is
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gateway.core.application import prompt_id
 from gateway.core.bounded_cache import BoundedCache
@@ -23,7 +21,7 @@ from gateway.core.ids import ModelId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import Reason
 from gateway.core.space import ResetCause
-from gateway.explain.seen.block_table import BlockRun, BlockTable, Hashes, Places
+from gateway.explain.seen.block_tree import NUMBERS, BlockTree, note, noted_at
 from gateway.explain.seen.prompt_hashes import PromptHashes, space_name
 from gateway.explain.seen.seen_messages import SeenPublisher, decode_seen
 
@@ -79,16 +77,10 @@ class LossCauses:
 _PLACES_KEPT = 50_000
 _SPACES_KEPT = 1000
 
-_HALF = np.uint64(1)
-_HALVES = np.array([[0], [_HALF], [_HALF]], np.uint64)
-"""One half of the table's groups, by the lowest bit of a hash, is for the blocks of each space, the other one for those
-of any: neither drives out the other."""
+_BLOCK_BYTES = 16
 
 _REPORT_SECONDS = 60.0
 """Blocks computed repeatedly at the same place are reported to other gateways at most once in this time."""
-
-_Chains = list[tuple[Hashes, int, float]]
-"""Blocks, the number of their place, and the time of their computation."""
 
 
 class Lost(NamedTuple):
@@ -119,23 +111,17 @@ class _SeenWhere(NamedTuple):
     replica: str
 
 
-_Keys = NDArray[np.uint64]
-"""Keys under which blocks are stored, one below the other: that of the space; that of the owner's spaces of the model,
-if the space has an owner; and that of all spaces of the model."""
-
-
-class _Keyed(NamedTuple):
-    """The blocks of a prompt under the keys of its space.
+class _Keys(NamedTuple):
+    """Keys under which the blocks of a space are stored.
 
     Attributes:
-        hashes: The hashes of its blocks.
-        keys: The keys.
-        chain: All of it, one key after the other.
+        here: That of the space.
+        anywhere: That of the owner's spaces of the model, if the space has an owner; and that of all spaces of the
+            model.
     """
 
-    hashes: Hashes
-    keys: _Keys
-    chain: Hashes
+    here: int
+    anywhere: tuple[int, ...]
 
 
 class SeenPrompts:
@@ -144,7 +130,8 @@ class SeenPrompts:
     Args:
         hashes: Hashes prompts.
         causes: Events of replicas and epochs.
-        blocks: Capacity of each half of the table, at 16 bytes per block.
+        blocks: Capacity for the blocks of each space, and for those of any, at 16 bytes per block: neither drives out
+            the other.
         publisher: Collects prompts for other gateways; None without others.
     """
 
@@ -154,19 +141,21 @@ class SeenPrompts:
         self._publisher = publisher
         self._hashes = hashes
         self._causes = causes
-        self._table = BlockTable(2 * blocks)
+        # Other gateways omit the beginning of a prompt that they reported a moment ago.
+        whole = publisher is None
+        self._here = BlockTree(_BLOCK_BYTES * blocks, whole_chains=whole)
+        self._anywhere = BlockTree(_BLOCK_BYTES * blocks, whole_chains=whole)
         self._places: list[_SeenWhere] = []
         self._place_numbers: dict[_SeenWhere, int] = {}
         self._wheres: list[SpaceKey] = []
         self._where_numbers: dict[SpaceKey, int] = {}
         self._space_keys: BoundedCache[SpaceKey, _Keys] = BoundedCache(_SPACES_KEPT)
-        self._last_keyed: _Keyed | None = None
         self._began_at: float | None = None
 
     @property
     def nbytes(self) -> int:
-        """Memory of the table."""
-        return self._table.nbytes
+        """Memory of the blocks."""
+        return self._here.nbytes + self._anywhere.nbytes
 
     def seen(self, record: RequestRecord, tokens: bytes, held_tokens: int = 0) -> Seen:
         """The blocks of a prompt that were computed before.
@@ -186,21 +175,20 @@ class SeenPrompts:
         if held < limit:
             keys = self._keys(record.where)
             hashes = self._hashes.of(record, tokens)
-            chain = self._keyed(hashes, keys)
-            for run in self._table.beginning(chain, held, limit):
-                place = self._places[run.place]
+            for noted, blocks in self._here.notes(keys.here, hashes, held, limit):
+                place = self._places[noted & NUMBERS]
                 # If a block was computed only before a reset, so were all after it.
-                if anywhere or (reason := self._why_here(place, run.at, record.life)) is None:
-                    anywhere.append(Lost(self._causes.of_epoch(place.life), run.blocks))
+                if anywhere or (reason := self._why_here(place, noted_at(noted), record.life)) is None:
+                    anywhere.append(Lost(self._causes.of_epoch(place.life), blocks))
                 else:
-                    here.append(Lost(reason, run.blocks))
-                    known_here += run.blocks
-                known += run.blocks
-            for start in range(len(hashes), len(chain), len(hashes)):
+                    here.append(Lost(reason, blocks))
+                    known_here += blocks
+                known += blocks
+            for key in keys.anywhere:
                 if known < limit:
-                    for run in _behind(self._table.beginning(chain, start, start + limit), known):
-                        anywhere.append(Lost(_why_not(self._wheres[run.place], record.where), run.blocks))
-                        known += run.blocks
+                    for noted, blocks in _behind(self._anywhere.notes(key, hashes, 0, limit), known):
+                        anywhere.append(Lost(_why_not(self._wheres[noted & NUMBERS], record.where), blocks))
+                        known += blocks
         return Seen(tuple(here), tuple(anywhere), known_here, known)
 
     def remember(self, record: RequestRecord, tokens: bytes, reply: bytes = b"") -> None:
@@ -216,11 +204,14 @@ class SeenPrompts:
         self._limit_places(1)
         hashes = self._hashes.of(record, tokens, reply)
         place, where, at = self._numbers(record.where, record.life, record.replica, record.at)
-        chain = self._keyed(hashes, self._keys(record.where))
+        keys = self._keys(record.where)
+        here, anywhere = note(at, place), note(at, where)
+        before = self._here.write(keys.here, hashes, lambda _: here)
+        for key in keys.anywhere:
+            self._anywhere.write(key, hashes, lambda _: anywhere)
         if self._publisher is not None:
-            known = self._table.known(chain, place, at // _REPORT_SECONDS * _REPORT_SECONDS, len(hashes))
-            self._publisher.add(record.where, record.life, record.replica, record.at, hashes[known:])
-        self._table.put(chain, _places(place, where, len(hashes), len(chain)), at)
+            reported = _reported(before, place, note(at // _REPORT_SECONDS * _REPORT_SECONDS, 0))
+            self._publisher.add(record.where, record.life, record.replica, record.at, hashes[reported:])
 
     def add_peer_prompts(self, data: bytes, now: float) -> None:
         """Record prompts computed for another gateway.
@@ -236,21 +227,15 @@ class SeenPrompts:
         if self._publisher is not None and message.sender == self._publisher.name:
             return
         self._limit_places(len(message.prompts))
-        chains: _Chains = []
-        for prompt in message.prompts:
-            where, hashes = message.wheres[prompt.where], prompt.blocks()
+        prompts = [(message.wheres[prompt.where], prompt.blocks(), prompt) for prompt in message.prompts]
+        for where, hashes, prompt in prompts:
             place, number, at = self._numbers(where, prompt.life, prompt.replica, min(prompt.at, now))
-            chain = self._keyed(hashes, self._keys(where))
-            chains += (chain[: len(hashes)], place, at), (chain[len(hashes) :], number, at)
-        self._table.put_all(chains)
-
-    def _keyed(self, hashes: Hashes, keys: _Keys) -> Hashes:
-        """A prompt's blocks under the keys of its space: the same array for the same prompt, looked up only once."""
-        last = self._last_keyed
-        if last is None or last.hashes is not hashes or last.keys is not keys:
-            chain = ((hashes ^ keys) & ~_HALF | _HALVES[: len(keys)]).reshape(-1)
-            last = self._last_keyed = _Keyed(hashes, keys, chain)
-        return last.chain
+            keys = self._keys(where)
+            # It may be reported late: what is newer stays.
+            here, anywhere = partial(max, note(at, place)), partial(max, note(at, number))
+            self._here.write(keys.here, hashes, here)
+            for key in keys.anywhere:
+                self._anywhere.write(key, hashes, anywhere)
 
     def _numbers(self, where: SpaceKey, life: str, replica: str, at: float) -> tuple[int, int, float]:
         """Numbers of a place and of its space, and the time in seconds since the tables' start."""
@@ -274,10 +259,8 @@ class SeenPrompts:
         keys = self._space_keys.get(where)
         if keys is None:
             root, model = self._hashes.root, ModelId(where.model)
-            roots = [root(model, where.adapter, space_name(where)), root(model, "", "")]
-            if where.owner:
-                roots.insert(1, root(model, where.owner, ""))
-            keys = np.array(roots, np.uint64)[:, None]
+            of_owner = (root(model, where.owner, ""),) if where.owner else ()
+            keys = _Keys(root(model, where.adapter, space_name(where)), (*of_owner, root(model, "", "")))
             self._space_keys.put(where, keys)
         return keys
 
@@ -287,7 +270,8 @@ class SeenPrompts:
             self._forget_all()
 
     def _forget_all(self) -> None:
-        self._table.clear()
+        self._here.clear()
+        self._anywhere.clear()
         for each in (self._places, self._place_numbers, self._wheres, self._where_numbers):
             each.clear()
 
@@ -300,20 +284,22 @@ def _number(place: _SeenWhere, numbers: dict[_SeenWhere, int], places: list[_See
     return number
 
 
-def _places(place: int, where: int, blocks: int, entries: int) -> Places:
-    """What is recorded with the entries of so many blocks: under the key of their space their place, else the space."""
-    places = np.empty(entries, np.uint64)
-    places[:blocks], places[blocks:] = place, where
-    return places
+def _reported(before: list[tuple[int, int]], place: int, since: int) -> int:
+    """Number of blocks from the first on that were computed at a place, not before a time."""
+    reported = 0
+    for noted, blocks in before:
+        if noted < since or noted & NUMBERS != place:
+            break
+        reported += blocks
+    return reported
 
 
-def _behind(found: list[BlockRun], known: int) -> Iterator[BlockRun]:
+def _behind(found: list[tuple[int, int]], known: int) -> Iterator[tuple[int, int]]:
     """The runs without the first ``known`` blocks."""
-    for run in found:
-        count = run.blocks - known
-        known = max(known - run.blocks, 0)
-        if count > 0:
-            yield run._replace(blocks=min(count, run.blocks))
+    for noted, blocks in found:
+        if blocks > known:
+            yield noted, blocks - known
+        known = max(known - blocks, 0)
 
 
 def changed(then: SpaceKey, now: SpaceKey) -> Reason | None:

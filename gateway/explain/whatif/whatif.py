@@ -37,11 +37,10 @@ from gateway.explain.whatif.forms import (
     SENT,
     TOGETHER,
     Form,
-    FormBlocks,
     Forms,
-    SeenForms,
     number_of,
 )
+from gateway.explain.whatif.seen_forms import FormBlocks, SeenForms
 from gateway.explain.worker.explain_messages import CanonOptions, Notice
 
 MAX_EDITS = 20
@@ -151,7 +150,7 @@ class WhatIf:
     Args:
         options: Settings of the rules, and tokenizers.
         hashes: Hashes prompts.
-        seen_blocks: Capacity of the table of blocks.
+        seen_blocks: Capacity of the memory of blocks, as for ``SeenForms``.
         ttl_seconds: Lifetime of its entries.
         bodies: Parses bodies.
         load: Loads a tokenizer.
