@@ -144,8 +144,9 @@ class JsonKeys:
             self._in_order.add(known)
 
     def _of_calls(self, fields: Fields) -> Iterator[Edit]:
-        for number, message in enumerate(messages(fields)):
-            calls = message.get("tool_calls")
+        with_calls = [each for each in enumerate(messages(fields)) if "tool_calls" in each[1]]
+        for number, message in with_calls:
+            calls = message["tool_calls"]
             if message.get("role") != "assistant" or not isinstance(calls, list):
                 continue
             for place, call in enumerate(calls):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.canon.rule import Edit, Fields
-from gateway.canon.texts import LEADING_ROLES, LONGEST_TEXT, Text, texts
+from gateway.canon.texts import LEADING_ROLES, LONGEST_TEXT, Text, messages, texts
 from gateway.core.canonical import RuleName
 
 MAX_EDITS = 200
@@ -28,6 +28,13 @@ class TextReplacement(NamedTuple):
 
 
 _WRITERS = LEADING_ROLES | {"user"}
+
+
+def written_strings(fields: Fields) -> list[str]:
+    """The strings of ``written_texts``, for rules that find nothing in most prompts: they need no places."""
+    found = [message.get("content") for message in messages(fields) if message.get("role") in _WRITERS]
+    strings = [each for each in found if isinstance(each, str) and len(each) <= LONGEST_TEXT]
+    return strings if found and len(strings) == len(found) else [text.text for text in written_texts(fields)]
 
 
 def written_texts(fields: Fields) -> list[Text]:
