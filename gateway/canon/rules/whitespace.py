@@ -39,7 +39,7 @@ class Whitespace:
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - independent of the context
         """See ``Rule``."""
-        if not any(each.endswith(_SPACES) or _is_dirty(each) for each in written_strings(fields)):
+        if not any(map(_may_change, written_strings(fields))):
             return NOTHING
         edits = [
             edit
@@ -48,6 +48,10 @@ class Whitespace:
             for edit in text_edits(RuleName.WHITESPACE, text, list(_pieces(text, ends)), _SAID.__getitem__)
         ]
         return Detected(edits) if edits else NOTHING
+
+
+def _may_change(characters: str) -> bool:
+    return characters.endswith(_SPACES) or _is_dirty(characters)
 
 
 def _is_dirty(characters: str) -> bool:

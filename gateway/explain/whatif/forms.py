@@ -106,15 +106,13 @@ class Forms:
         self._is_constant = True
         given = self._given(record, count_tokens)
         modes = record.canonical.modes
-        applied = frozenset(rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.APPLY)
         forms: list[Form] = []
-        if applied and record.canonical.asked:
+        if record.canonical.asked and (applied := _rules_in(modes, RuleMode.APPLY)):
             forms += self._without(record, sent, given, applied)
-        return forms + self._with(sent, given, modes)
+        return forms + self._with(sent, given, _rules_in(modes, RuleMode.OBSERVE))
 
-    def _with(self, sent: Fields, given: RuleContext, modes: Sequence[RuleMode]) -> list[Form]:
+    def _with(self, sent: Fields, given: RuleContext, observed: Sequence[RuleName]) -> list[Form]:
         """Forms with each of the observed rules, and with all of them."""
-        observed = [rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.OBSERVE]
         together, alone = self._rulebook.tried(sent, observed, given)
         self._is_constant = not (together.edits or together.is_of_now or together.remember)
         for found in alone.values():
@@ -189,6 +187,10 @@ class Forms:
             count_tokens=count_tokens,
             context_limit=record.where.context_limit,
         )
+
+
+def _rules_in(modes: Sequence[RuleMode], wanted: RuleMode) -> list[RuleName]:
+    return [rule for rule, mode in zip(RULES, modes, strict=False) if mode is wanted]
 
 
 def _unchanged_key(record: RequestRecord, body: bytes, has_counter: bool) -> tuple[Hashable, ...]:
