@@ -1,12 +1,13 @@
 """The rules in their order, created from the settings, their combined result, and the mode of each for a request."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
-from gateway.canon.rule import Edit, Fields, Rule, RuleContext, applied
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, Rule, RuleContext, applied
 from gateway.canon.rules.dash_style import DashStyle
 from gateway.canon.rules.document_order import DocumentOrder
 from gateway.canon.rules.dynamic import DynamicSuffix
@@ -115,6 +116,22 @@ def reserving(given: RuleContext, names: Collection[RuleName]) -> RuleContext:
     return msgspec.structs.replace(given, behind_tokens=_BLOCK_TOKENS)
 
 
+class _Step(NamedTuple):
+    """A rule's part in a result.
+
+    Attributes:
+        name: The rule.
+        found: What it found.
+        before: The prompt that it got.
+        after: The prompt with its edits.
+    """
+
+    name: RuleName
+    found: Detected
+    before: Fields
+    after: Fields
+
+
 class Rulebook:
     """Applies rules. Pure and thread-safe.
 
@@ -133,23 +150,51 @@ class Rulebook:
             names: The rules to apply.
             given: The rules' input besides the prompt.
         """
-        given = reserving(given, names)
-        edits: list[Edit] = []
-        remember: dict[bytes, str] = {}
-        lost, cut, of_now = False, 0, False
-        for rule in self._rules:
-            if rule.name not in names:
-                continue
-            found = rule.detect(fields, given)
-            remember |= found.remember
-            lost = lost or found.context_lost
-            cut += found.cut_messages
-            of_now = of_now or found.is_of_now
+        return _result(fields, self._steps(fields, names, reserving(given, names)))
+
+    def tried(
+        self, fields: Fields, names: Collection[RuleName], given: RuleContext
+    ) -> tuple[Canonical, Mapping[RuleName, Canonical]]:
+        """As ``canonical``, and what each rule makes of the prompt alone, if that is a change.
+
+        A prompt that the rules do not change together is not changed by any of them alone.
+        """
+        steps = list(self._steps(fields, names, reserving(given, names)))
+        together = _result(fields, steps)
+        alone: dict[RuleName, Canonical] = {}
+        for step in steps if together.edits else ():
+            # A rule that got the prompt itself has found what it finds alone, but a cut depends on the reserved room.
+            is_same = step.before is fields and not step.found.cut_messages
+            found = _result(fields, [step]) if is_same else self.canonical(fields, (step.name,), given)
             if found.edits:
-                fields = applied(fields, found.edits)
-                edits += found.edits
-        # After a cut, the lost blocks belong to removed messages.
-        return Canonical(fields, edits, remember, lost and not cut, cut, of_now)
+                alone[step.name] = found
+        return together, alone
+
+    def _steps(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Iterator[_Step]:
+        for rule in self._rules:
+            if rule.name in names:
+                found = rule.detect(fields, given)
+                step = _Step(rule.name, found, fields, applied(fields, found.edits) if found.edits else fields)
+                fields = step.after
+                yield step
+
+
+def _result(fields: Fields, steps: Iterable[_Step]) -> Canonical:
+    """The result of some steps, which begin with a prompt."""
+    edits: list[Edit] = []
+    remember: dict[bytes, str] = {}
+    lost, cut, of_now = False, 0, False
+    for step in steps:
+        fields, found = step.after, step.found
+        if found is NOTHING:
+            continue
+        edits += found.edits
+        remember |= found.remember
+        lost = lost or found.context_lost
+        cut += found.cut_messages
+        of_now = of_now or found.is_of_now
+    # After a cut, the lost blocks belong to removed messages.
+    return Canonical(fields, edits, remember, lost and not cut, cut, of_now)
 
 
 def rulebook(settings: CanonSettings) -> Rulebook:

@@ -89,4 +89,7 @@ def messages(fields: Fields) -> list[Mapping[str, Any]]:
 def leading_messages(fields: Fields) -> int:
     """Number of system and developer messages in front of all others."""
     found = messages(fields)
-    return next((n for n, each in enumerate(found) if each.get("role") not in LEADING_ROLES), len(found))
+    for number, message in enumerate(found):  # no generator: for most prompts it would cost more than the search
+        if message.get("role") not in LEADING_ROLES:
+            return number
+    return len(found)

@@ -203,3 +203,15 @@ def test_no_rule_no_change(fields):
     done = canonical(fields, ())
     assert done.fields is fields
     assert not done.edits
+
+
+@given(body=chats() | completions(), which=rulebooks, limit=limits)
+def test_rules_tried_at_once_find_what_each_and_all_of_them_find(body, which, limit):
+    endpoint = Endpoint.CHAT if "messages" in body else Endpoint.COMPLETIONS
+    context = RuleContext(
+        now=NOW, endpoint=endpoint, owner="acme", count_tokens=lambda text: len(text) // 3, context_limit=limit
+    )
+    together, alone = RULEBOOKS[which].tried(body, ALL, context)
+    assert together == canonical(body, ALL, which, limit)
+    each = {rule: canonical(body, (rule,), which, limit) for rule in ALL} if together.edits else {}
+    assert alone == {rule: found for rule, found in each.items() if found.edits}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 from answered_requests import answered
-from observed_prompts import ENCODER, LONG, OPTIONS, WHERE, Observer, body, common, ids, request, tokens
+from observed_prompts import ENCODER, LONG, OPTIONS, WHERE, Observer, TakeOut, body, common, ids, request, tokens
 
 from gateway.canon.rulebook import Rulebook
 from gateway.core.canonical import Canonicalized, RuleMode
@@ -32,32 +32,36 @@ def test_a_rule_saves_what_it_makes_equal():
     }
 
 
-def test_rules_are_tried_one_by_one_only_where_they_change_something(monkeypatch):
+def test_a_rule_is_tried_alone_only_where_another_one_has_changed_the_prompt_before_it(monkeypatch):
     observer, tried = Observer(), []
-    canonical = Rulebook.canonical
+    detect = TakeOut.detect
 
-    def recorded(book, fields, names, given):
-        tried.append(len(names))
-        return canonical(book, fields, names, given)
+    def recorded(rule, fields, given):
+        tried.append(rule.name)
+        return detect(rule, fields, given)
 
-    monkeypatch.setattr(Rulebook, "canonical", recorded)
-    rules = ["unicode", "whitespace"]
-    observer.observed(request(body("Be brief.", "One?"), observe=rules))
-    assert tried == [2]
-    observer.observed(request(body("Be %7 brief.", "One?"), observe=rules))
-    assert tried == [2, 2, 1, 1]
+    monkeypatch.setattr(TakeOut, "detect", recorded)
+
+    def tried_on(system):
+        tried.clear()
+        observer.observed(request(body(system, "One?"), observe=["unicode", "whitespace"]))
+        return tried
+
+    assert tried_on("Be brief.") == ["unicode", "whitespace"]
+    assert tried_on("Be brief. #2") == ["unicode", "whitespace"]
+    assert tried_on("Be %1 brief. #2") == ["unicode", "whitespace", "whitespace"]
 
 
 def test_what_no_rule_changes_is_not_tried_again_unless_a_time_in_it_may_have_become_current(monkeypatch):
     shadow = WhatIf(OPTIONS, PromptHashes(ChainHasher()), seen_blocks=1000, ttl_seconds=1e9, load=lambda _: ENCODER)
     tried = []
-    canonical = Rulebook.canonical
+    try_all = Rulebook.tried
 
     def recorded(book, fields, names, given):
         tried.append(given.now)
-        return canonical(book, fields, names, given)
+        return try_all(book, fields, names, given)
 
-    monkeypatch.setattr(Rulebook, "canonical", recorded)
+    monkeypatch.setattr(Rulebook, "tried", recorded)
     noon = 1_790_000_000.0
 
     def edits(sent, at):

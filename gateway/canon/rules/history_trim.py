@@ -75,7 +75,7 @@ class HistoryTrim:
         threshold = int(self._settings.start * room)
         # A text has no more tokens than bytes, so a prompt with few bytes need not be tokenized.
         behind = given.behind_tokens * len(messages(fields))
-        if threshold <= 0 or _prompt_tokens(fields, _utf8_bytes) + behind < threshold:
+        if threshold <= 0 or _prompt_bytes(fields) + behind < threshold:
             return NOTHING
         measure = _estimate if given.count_tokens is None else given.count_tokens
         sizes = [
@@ -167,8 +167,19 @@ def _cut_out(fields: Fields, first: int, cut: int) -> Detected:
     return Detected((edit,), cut_messages=count)
 
 
-def _prompt_tokens(fields: Fields, measure: _Measure) -> int:
-    return sum(_message_tokens(message, measure) for message in messages(fields)) + _tools_tokens(fields, measure)
+def _prompt_bytes(fields: Fields) -> int:
+    """Number of tokens of the prompt if every byte of its texts is one."""
+    chat = messages(fields)
+    plain: list[str] = []
+    others = 0
+    for message in chat:
+        content = message.get("content")
+        if len(message) == _PLAIN_FIELDS and isinstance(content, str):
+            plain.append(content)
+        else:
+            others += _message_tokens(message, _utf8_bytes)
+    # All at once: most prompts are far below the threshold, and this is all that is done for them.
+    return _utf8_bytes("".join(plain)) + _MESSAGE_MARKS * len(plain) + others + _tools_tokens(fields, _utf8_bytes)
 
 
 def _tools_tokens(fields: Fields, measure: _Measure) -> int:

@@ -6,6 +6,7 @@ A value that is already in order is returned as the same object.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from operator import is_
 from typing import Any, ClassVar
@@ -23,23 +24,30 @@ _DEEPEST = 100
 """Deeper levels are not sorted."""
 
 
+class _Places(dict[str, tuple[int, str]]):
+    """What names are sorted by: their position, and by themselves behind all that have one."""
+
+    def __missing__(self, name: str) -> tuple[int, str]:
+        return len(self), name
+
+
 @dataclass(slots=True)
 class _Kind:
     """A kind of object.
 
     Attributes:
-        first: Position of the names that come first; all others follow in alphabetical order.
+        first: The names that come first; all others follow in alphabetical order.
         inside: Kind of a member's value, or of the items of its list, by name.
         other: Kind of the members with all other names; None: plain objects.
     """
 
-    first: Mapping[str, int] = field(default_factory=dict)
+    first: _Places = field(default_factory=_Places)
     inside: Mapping[str, "_Kind"] = field(default_factory=dict)
     other: "_Kind | None" = None
 
 
-def _first(names: str) -> Mapping[str, int]:
-    return {name: place for place, name in enumerate(names.split())}
+def _first(names: str) -> _Places:
+    return _Places({name: (place, "") for place, name in enumerate(names.split())})
 
 
 _PLAIN = _Kind()
@@ -88,20 +96,21 @@ def _ordered(value: Any, kind: _Kind, deepest: int) -> Any:
 
 
 def _object(value: dict[str, Any], kind: _Kind, deepest: int) -> dict[str, Any]:
-    names = list(value)
-    first, behind = kind.first, len(kind.first)
-    order = sorted(names, key=lambda name: (first.get(name, behind), name)) if first else sorted(names)
-    same = names == order
-    after = {}
-    for name in order:
-        inner = after[name] = value[name]
+    changed: dict[str, Any] = {}
+    for name, inner in value.items():
         if isinstance(inner, (dict, list)):
-            after[name] = _ordered(inner, kind.inside.get(name) or kind.other or _PLAIN, deepest)
-            same = same and after[name] is inner
-    return value if same else after
+            after = _ordered(inner, kind.inside.get(name) or kind.other or _PLAIN, deepest)
+            if after is not inner:
+                changed[name] = after
+    order = sorted(value, key=kind.first.__getitem__) if kind.first else sorted(value)
+    if not changed and order == list(value):
+        return value
+    return {name: changed.get(name, value[name]) for name in order}
 
 
 _MAX_CACHED = 5000
+_LONGEST_KNOWN = 600
+"""Longer arguments are not cached, because they may be as long as a request."""
 
 
 class JsonKeys:
@@ -122,7 +131,7 @@ class JsonKeys:
         """See ``Rule``."""
         if given.endpoint is not Endpoint.CHAT:
             return NOTHING
-        edits = [*self._of_tools(fields.get("tools"), given.tenant), *self._of_calls(fields)]
+        edits = [*self._of_tools(fields.get("tools"), given.tenant), *self._of_calls(fields, given.tenant)]
         return Detected(edits) if edits else NOTHING
 
     def _of_tools(self, tools: Any, tenant: str) -> Iterator[Edit]:
@@ -143,16 +152,16 @@ class JsonKeys:
                 self._in_order.clear()
             self._in_order.add(known)
 
-    def _of_calls(self, fields: Fields) -> Iterator[Edit]:
-        for number, message in enumerate(messages(fields)):
-            calls = message.get("tool_calls")
+    def _of_calls(self, fields: Fields, tenant: str) -> Iterator[Edit]:
+        with_calls = [each for each in enumerate(messages(fields)) if "tool_calls" in each[1]]
+        for number, message in with_calls:
+            calls = message["tool_calls"]
             if message.get("role") != "assistant" or not isinstance(calls, list):
                 continue
             for place, call in enumerate(calls):
-                function = call.get("function") if isinstance(call, Mapping) else None
-                before = function.get("arguments") if isinstance(function, Mapping) else None
-                after = _sorted_arguments(before) if isinstance(before, str) else before
-                if after is not before:
+                function = call.get("function") if isinstance(call, dict) else None
+                before = function.get("arguments") if isinstance(function, dict) else None
+                if isinstance(before, str) and (after := _sorted_arguments(before, tenant)) != before:
                     path = ("messages", number, "tool_calls", place, "function", "arguments")
                     summary = f"The keys of the arguments of a call of {name_of(call)} are put in order."
                     yield Edit(self.name, "arguments_sorted", path, before, after, summary=summary)
@@ -166,8 +175,15 @@ def _digest(tools: Sequence[Any], tenant: str) -> bytes | None:
         return None
 
 
-def _sorted_arguments(text: str) -> str:
-    """The JSON text of an object with sorted keys; unchanged if they are sorted, or if it is not an object."""
+def _sorted_arguments(text: str, tenant: str) -> str:
+    """The JSON text of an object with sorted keys; unchanged if they are sorted, or if it is not an object.
+
+    Cached per tenant: a conversation sends its calls again with every turn.
+    """
+    return _sorted(text, tenant) if len(text) > _LONGEST_KNOWN else _known(text, tenant)
+
+
+def _sorted(text: str, _tenant: str) -> str:
     try:
         body = text.encode()
         before = orjson.loads(body)
@@ -181,6 +197,9 @@ def _sorted_arguments(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     return again.decode()
+
+
+_known = lru_cache(maxsize=4096)(_sorted)
 
 
 def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> None:

@@ -40,7 +40,11 @@ class RoleOrder:
         if given.endpoint is not Endpoint.CHAT:
             return NOTHING
         before = messages(fields)
-        front = [n for n in range(self._reach(before)) if before[n].get("role") in LEADING_ROLES]
+        front = [n for n, message in enumerate(before) if message.get("role") in LEADING_ROLES]
+        if front in ([], [0]):
+            return NOTHING
+        reach = self._reach(before)
+        front = [n for n in front if n < reach]
         moved = len([n for place, n in enumerate(front) if n != place])
         leading = self._joined([before[n] for n in front])
         joined = len(front) - len(leading)

@@ -1,10 +1,10 @@
 """Replacements of pieces of a text; shared by the rules that change texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.canon.rule import Edit, Fields
-from gateway.canon.texts import LEADING_ROLES, LONGEST_TEXT, Text, texts
+from gateway.canon.texts import LEADING_ROLES, LONGEST_TEXT, Text, messages, texts
 from gateway.core.canonical import RuleName
 
 MAX_EDITS = 200
@@ -28,6 +28,14 @@ class TextReplacement(NamedTuple):
 
 
 _WRITERS = LEADING_ROLES | {"user"}
+
+
+def written_strings(fields: Fields) -> list[str]:
+    """The strings of ``written_texts``, for rules that find nothing in most prompts: they need no places."""
+    found: list[Any] = [message.get("content") for message in messages(fields) if message.get("role") in _WRITERS]
+    if set(map(type, found)) == {str} and max(map(len, found)) <= LONGEST_TEXT:
+        return found
+    return [text.text for text in written_texts(fields)]
 
 
 def written_texts(fields: Fields) -> list[Text]:

@@ -3,7 +3,7 @@
 Tools are unchecked client input: any JSON.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
@@ -16,10 +16,10 @@ _MAX_NAMES = 12
 
 def named(tool: Any) -> str | None:
     """Name of a tool: that of its function, or its own; None if it has none."""
-    if not isinstance(tool, Mapping):
+    if not isinstance(tool, dict):
         return None
     function = tool.get("function")
-    name = function.get("name") if isinstance(function, Mapping) else None
+    name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
         name = tool.get("name")
     return name if isinstance(name, str) else None

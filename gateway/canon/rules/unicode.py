@@ -7,7 +7,14 @@ from typing import ClassVar
 
 from gateway.canon.code_spans import Ranges, fenced, touched
 from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
-from gateway.canon.rules.text_replacements import MAX_EDITS, TextReplacement, exchanged, text_edits, written_texts
+from gateway.canon.rules.text_replacements import (
+    MAX_EDITS,
+    TextReplacement,
+    exchanged,
+    text_edits,
+    written_strings,
+    written_texts,
+)
 from gateway.canon.texts import Text
 from gateway.core.canonical import RuleName
 
@@ -39,6 +46,8 @@ class Unicode:
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - independent of the context
         """See ``Rule``."""
+        if not any(map(_is_dirty, written_strings(fields))):
+            return NOTHING
         edits = [edit for text in written_texts(fields) if _is_dirty(text.text) for edit in _edits(text)]
         return Detected(edits) if edits else NOTHING
 

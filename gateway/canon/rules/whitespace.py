@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from gateway.canon.code_spans import fenced, touched
 from gateway.canon.rule import NOTHING, Detected, Fields, RuleContext
-from gateway.canon.rules.text_replacements import TextReplacement, text_edits, written_texts
+from gateway.canon.rules.text_replacements import TextReplacement, text_edits, written_strings, written_texts
 from gateway.canon.texts import LEADING_ROLES, Text, messages
 from gateway.core.canonical import RuleName
 
 _SPACE = " \t\r\n"
+_SPACES = tuple(_SPACE)
 # Detects everything but "\r" and the text's end; begins with a line feed, which makes the search fast.
 _DIRTY = re.compile(r"\n(?:\n\n|(?<=[ \t]\n))")
 # From a line's end to the next line that is not blank, without its indentation.
@@ -38,6 +39,8 @@ class Whitespace:
 
     def detect(self, fields: Fields, given: RuleContext) -> Detected:  # noqa: ARG002 - independent of the context
         """See ``Rule``."""
+        if not any(map(_may_change, written_strings(fields))):
+            return NOTHING
         edits = [
             edit
             for text in written_texts(fields)
@@ -45,6 +48,10 @@ class Whitespace:
             for edit in text_edits(RuleName.WHITESPACE, text, list(_pieces(text, ends)), _SAID.__getitem__)
         ]
         return Detected(edits) if edits else NOTHING
+
+
+def _may_change(characters: str) -> bool:
+    return characters.endswith(_SPACES) or _is_dirty(characters)
 
 
 def _is_dirty(characters: str) -> bool:

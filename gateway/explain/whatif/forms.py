@@ -100,27 +100,30 @@ class Forms:
         self._is_constant = True
         given = self._given(record, count_tokens)
         modes = record.canonical.modes
-        applied = frozenset(rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.APPLY)
         forms: list[Form] = []
-        if applied and record.canonical.asked:
+        if record.canonical.asked and (applied := _rules_in(modes, RuleMode.APPLY)):
             forms += self._without(record, sent, given, applied)
-        return forms + self._with(sent, given, modes)
+        return forms + self._with(sent, given, _rules_in(modes, RuleMode.OBSERVE))
 
-    def _with(self, sent: Fields, given: RuleContext, modes: Sequence[RuleMode]) -> list[Form]:
+    def _with(self, sent: Fields, given: RuleContext, observed: Sequence[RuleName]) -> list[Form]:
         """Forms with each of the observed rules, and with all of them."""
-        forms: list[Form] = []
-        observed = [rule for rule, mode in zip(RULES, modes, strict=False) if mode is RuleMode.OBSERVE]
-        if not self._changes(sent, observed, given):
-            return forms
-        for rule in observed:
-            found = self._canonical(sent, (rule,), given)
-            if found.edits:
-                forms.append(Form(number_of(rule), rule, RuleMode.OBSERVE, found.edits, found.fields))
+        together, alone = self._rulebook.tried(sent, observed, given)
+        self._is_constant = not (together.edits or together.is_of_now or together.remember)
+        for found in alone.values():
+            self._remember(found, given)
+        forms = [
+            Form(number_of(rule), rule, RuleMode.OBSERVE, found.edits, found.fields) for rule, found in alone.items()
+        ]
         if len(forms) > 1:
-            found = self._canonical(sent, observed, given)
-            forms.append(Form(TOGETHER, ALL_RULES, RuleMode.OBSERVE, found.edits, found.fields))
+            if any(found.remember for found in alone.values()):
+                # A rule may recall what it has remembered just now.
+                together = self._rulebook.canonical(sent, observed, given)
+            self._remember(together, given)
+            forms.append(Form(TOGETHER, ALL_RULES, RuleMode.OBSERVE, together.edits, together.fields))
         elif forms:
             forms.append(replace(forms[0], number=TOGETHER, rule=ALL_RULES))
+        if not together.edits:
+            self._remember(together, given)
         return forms
 
     def _without(
@@ -158,14 +161,6 @@ class Forms:
         )  # fmt: skip
         return hinted(request, self._settings).request.fields
 
-    def _changes(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> bool:
-        """Whether any of the rules changes a prompt: if not together, then not alone either."""
-        found = self._rulebook.canonical(fields, names, given)
-        if not found.edits:
-            self._remember(found, given)
-        self._is_constant = not (found.edits or found.is_of_now or found.remember)
-        return bool(found.edits)
-
     def _canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
         if not names:
             return Canonical(fields)
@@ -186,6 +181,10 @@ class Forms:
             count_tokens=count_tokens,
             context_limit=record.where.context_limit,
         )
+
+
+def _rules_in(modes: Sequence[RuleMode], wanted: RuleMode) -> list[RuleName]:
+    return [rule for rule, mode in zip(RULES, modes, strict=False) if mode is wanted]
 
 
 def _unchanged_key(record: RequestRecord, body: bytes, has_counter: bool) -> tuple[Hashable, ...]:

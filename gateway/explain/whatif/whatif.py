@@ -196,7 +196,7 @@ class WhatIf:
         modes = record.canonical.modes
         if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
-        is_on = any(mode is not RuleMode.OFF for mode in modes)
+        is_on = modes.count(RuleMode.OFF) < len(modes)
         body, counter = self._bodies.key(record.body), self._counter(record)
         sent: Fields = {}
         forms: list[Form] = []

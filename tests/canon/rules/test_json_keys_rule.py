@@ -199,3 +199,13 @@ def test_what_is_said_names_the_tool():
             "The keys of the arguments of a call of f are put in order.",
         ),
     ]
+
+
+def test_arguments_are_sorted_in_every_turn_and_for_every_tenant_alike():
+    long = json.dumps({"b": "x" * 1000, "a": 1})
+    for arguments in ('{"b": 1, "a": 2}', '{"a": 1, "b": 2}', long, '{"b": NaN, "a": 1}', "[3, 1]", "no JSON"):
+        call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+        fields = {"messages": [{"role": "assistant", "content": None, "tool_calls": [call, call]}]}
+        found = [JsonKeys().detect(fields, RuleContext(now=0, tenant=tenant)).edits for tenant in ("a", "b", "a")]
+        assert found[0] == found[1] == found[2]
+        assert len(found[0]) == (2 if arguments in ('{"b": 1, "a": 2}', long) else 0)

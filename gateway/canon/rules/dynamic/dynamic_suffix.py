@@ -52,7 +52,9 @@ class BlockForm:
 
     def largest(self, texts: Iterable[str]) -> int:
         """Largest pointer number in some texts; 0 if there is none."""
-        return max((int(number) for text in texts for number in self.pattern.findall(text)), default=0)
+        # Most texts do not even have the first character, which is found many times faster than all of them.
+        some = [text for text in texts if self._front[:1] in text and self._front in text]
+        return max((int(number) for text in some for number in self.pattern.findall(text)), default=0)
 
     def is_in(self, text: str) -> bool:
         """Whether a text contains something like a part of a block."""

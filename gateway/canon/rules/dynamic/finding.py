@@ -10,23 +10,21 @@ from functools import lru_cache
 
 from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
-from gateway.canon.recognizer.calendar_words import WEEKDAY, marked
+from gateway.canon.recognizer.calendar_words import marked
 from gateway.canon.recognizer.kinds import MOMENT
 from gateway.canon.recognizer.moments import Moment, moment
 from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import (
-    BARE_LABELS,
     JOINING,
-    LAST_WORDS,
     NOW_LABELS,
     SURE_FIELDS,
-    WITHOUT_BLANKS,
     WORDS,
     Label,
     field_name,
     label_before,
     opens_sentence,
 )
+from gateway.canon.rules.dynamic.labelled_values import may_have_label, may_have_value
 from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue, lowered
 from gateway.canon.rules.dynamic.not_taken import NotTaken, Refused
 from gateway.canon.rules.dynamic.quoted_data import speaks_of_data, speaks_of_now
@@ -55,7 +53,6 @@ _DIGIT, _DIGITS = re.compile(r"\d"), "0123456789"
 _ELEMENT = re.compile(
     r"<(?P<name>[A-Za-z][\w.\-]{0,60})(?:\s[^<>\n]{0,100})?(?<!/)>\s*(?P<value>[^<>\s](?:[^<>\n]{0,78}[^<>\s])?)\s*</(?P=name)>"
 )
-_COLON = re.compile("[:=：]")
 _OF = "".join(entries("sentences", "particles"))
 """Particles behind a date that make it an attribute of something else."""
 _YEAR = re.compile(r"\s(?:[A-Z]{2,5}\s)?20\d\d(?![\d:.\-/])")
@@ -65,7 +62,7 @@ _TODAY_ASCII = tuple(each for each in _TODAY if each.isascii())
 _ASCII_LETTERS = str.maketrans({chr(number): " " for number in range(128) if not chr(number).isalpha()})
 _INDENT = 4
 _LONGEST_ALONE, _WORDS_ALONE = 60, 6
-_REACH, _NEXT, _JOINED, _BACK = 80, 30, 40, 160
+_NEXT, _JOINED, _BACK = 30, 40, 160
 _NOTES = frozenset(entries("sentences", "notes"))
 _AS_OF = re.compile(rf"(?<![^\W_])(?:{alternatives(entries('sentences', 'as_of'))}),?\s")
 _AS_OF_WORDS = frozenset(word for each in entries("sentences", "as_of") for word in WORDS.findall(each))
@@ -77,11 +74,6 @@ _SENTENCE = re.compile(r"[.!?](?=\s)")
 _ADDRESSED_UNSPACED = entries("sentences", "addressed_unspaced")
 _LONGEST_KNOWN = 600
 """Findings in longer lines are not cached, because they may be as long as a request."""
-
-_LABELS_BY_END: dict[str, list[str]] = {}
-for _label in NOW_LABELS | BARE_LABELS:
-    if _label not in WITHOUT_BLANKS and (_words := WORDS.findall(_label)):
-        _LABELS_BY_END.setdefault(_words[-1], []).append(_label)
 
 
 def findings(chunk: str, is_first: bool, is_line: bool, tenant: str = "") -> tuple[VaryingValue, ...]:
@@ -108,7 +100,7 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
     found: list[VaryingValue] = []
     if digits:
         found += ids_in(chunk, low, words, is_line=is_line)
-    if _may_have_label(low, words) and _may_have_value(low, words):
+    if may_have_label(low, words) and may_have_value(low, words):
         found += times_in(chunk, low, is_first=is_first)
         if not found and digits and is_line:
             found += _unreadable_time(chunk, low)
@@ -141,35 +133,6 @@ def _has_digit(low: str) -> bool:
         return is_ascii or _DIGIT.search(low, _INDENT + 1) is not None
     is_item = low[digit.end() : digit.end() + 2] in (". ", ") ")
     return not is_item or _DIGIT.search(low, digit.end()) is not None
-
-
-def _may_have_label(low: str, words: frozenset[str]) -> bool:
-    if not words.isdisjoint(LAST_WORDS):
-        return True
-    return not low.isascii() and max(low, default="") >= "\u0e00" and any(each in low for each in WITHOUT_BLANKS)
-
-
-def _may_have_value(low: str, words: frozenset[str]) -> bool:
-    """Whether a possible value follows a label; most sentences about time have none."""
-    low = low.replace("_", " ")
-    ends = words & _LABELS_BY_END.keys()
-    labels = [label for end in ends for label in _LABELS_BY_END[end] if label in low]
-    if not low.isascii():
-        labels += [label for label in WITHOUT_BLANKS if label in low]
-    return any(_has_value(low, label) for label in labels)
-
-
-def _has_value(low: str, label: str) -> bool:
-    needs_colon = label not in NOW_LABELS
-    at = low.find(label)
-    while at >= 0:
-        end = at + len(label)
-        at = low.find(label, end)
-        if needs_colon and not _COLON.search(low, end, end + _NEXT):
-            continue
-        if _DIGIT.search(low, end, end + _REACH) or WEEKDAY in marked(low[end : end + _NEXT]):
-            return True
-    return False
 
 
 def times_in(chunk: str, low: str, *, is_first: bool, refused: list[Refused] | None = None) -> list[VaryingValue]:

@@ -143,8 +143,11 @@ _KNOWN_TEXTS = 256
 _LONG_LINE = 600
 _LONG_SENTENCE = 16_384
 """Longer sentences are data, such as JSON in one line or Base64."""
-_SENTENCE_END = re.compile(r"[.!?。！？](?:(?<=[。！？])|(?=\s))")
-"""Begins with a set of characters, so that all others are skipped quickly."""
+_SENTENCE_ENDS = {
+    **{mark: re.compile(re.escape(mark) + r"(?=\s)") for mark in ".!?"},
+    **{mark: re.compile(mark) for mark in "。！？"},
+}
+"""By the mark. Expressions that begin with one character skip all others many times faster than one for all marks."""
 _FEW = 3
 _MOST_VALUES = 50
 _TAG_NAME = re.compile(r"[\s>]")
@@ -353,11 +356,16 @@ def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
     """Findings in a long line, which is searched sentence by sentence."""
     out: list[VaryingValue] = []
     start = 0
-    for end in (*(each.end() for each in _SENTENCE_END.finditer(line)), len(line)):
+    for end in (*_sentence_ends(line), len(line)):
         if 0 < end - start <= _LONG_SENTENCE:
             out += (each.moved(start) for each in findings(line[start:end], start == 0, False, tenant))
         start = end
     return out
+
+
+def _sentence_ends(line: str) -> list[int]:
+    there = [ending for mark, ending in _SENTENCE_ENDS.items() if mark in line]
+    return sorted([each.end() for ending in there for each in ending.finditer(line)])
 
 
 def current(placed: Sequence[PlacedFinding], now: float) -> list[VaryingValue]:
