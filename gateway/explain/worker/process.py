@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 256 * 1024
 _EXPIRE_SECONDS = 5.0
-_REPORT_SECONDS = 0.1
+_REPORT_SECONDS = 0.2
 
 _REPORTS_WHEN_FULL = 16
 """Number of reports per ``max_waiting_bytes`` of work, so that the gateway learns early about free buffer."""
