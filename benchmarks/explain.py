@@ -2,17 +2,19 @@
 
     python -m benchmarks.explain [--seconds 60] [--slice 10] [--same-core] [--only handing,working,side-by-side]
 
-* `handing`: CPU time of the gateway's process for one 10 KB chat request: putting together what is sent of it, and
-  handing that over (encoding, writing, reading what was counted), with a real process at the other end.
-* `working`: CPU time of the explaining process by kind of request: the next turn of a conversation, a time in front of
-  everything that repeats, a prompt like no other.
+* `handing`: CPU time of the gateway's process for one 10 KB chat request that is not repeated, and for a repeated one:
+  putting together what is sent of it, and handing that over (encoding, writing, reading what was counted), with a real
+  process at the other end, ten requests every 20 ms and one every 10 ms.
+* `working`: CPU time of the explaining process by kind of request, as a gateway with default settings sends them (real
+  tokens, observed rules): sent before, the next turn of a conversation, the first of a new one with a known system
+  prompt, a time in front of everything that repeats, a prompt like no other.
 * `side-by-side`: two gateways at their limit in turn, slice by slice, one with `explain.enabled: true` and one without.
   Each runs pinned to one core; load, engines and the explaining process run on the others, or, with `--same-core`, the
   explaining process shares the gateway's. Shown are requests per second and CPU time per request of either process, the
   stages' own time from `gateway_overhead_seconds` (the sum over the stages up to the answer of each one's mean, p50 and
   p99, interpolated within the histogram's buckets), the clients' p50 and p99, and memory over time.
 
-Bodies: one third each of the kinds above, 10 KB each.
+Bodies of the two gateways: one third each of next turns, times in front and new prompts, 10 KB each.
 """
 
 import argparse
@@ -20,7 +22,6 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import signal
 import statistics
 import subprocess
@@ -29,151 +30,24 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.explain_records import KINDS, TRAFFIC, DefaultRecords, answered, body_of, prompts, record_of, traffic
 from benchmarks.isolation import free_port
-from benchmarks.overhead.bodies import WORDS
 from gateway.config.telemetry_settings import ExplainSettings
-from gateway.context import Encoded, Placed, Served
-from gateway.core.decision import Candidate, Decision, DecisionKind
-from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
-from gateway.core.ids import ReplicaId, Target
-from gateway.core.outcome import Ending, Outcome, Usage
-from gateway.core.prompt import TokenizedPrompt, TokenSource
-from gateway.core.settlement import Settlement
-from gateway.core.space import SpaceGrant
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_messages import FrameSplitter, WorkerOptions, encode
 from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_worker import ExplainWorker
-from gateway.request_record import request_record
+from gateway.explain.worker.process import relax_garbage_collection
+from gateway.explain.worker.repeats import Repeats
 
-KINDS = "next turn", "time in front", "new prompt"
 TICK = os.sysconf("SC_CLK_TCK")
-
-
-def conversation(rng: random.Random, system: str, turns: int) -> list[dict[str, str]]:
-    messages = [{"role": "system", "content": system}]
-    for turn in range(turns):
-        messages.append({"role": "user", "content": f"Point {turn}: " + " ".join(rng.choices(WORDS, k=9))})
-        messages.append({"role": "assistant", "content": f"Re {turn}: " + " ".join(rng.choices(WORDS, k=40))})
-    return [*messages, {"role": "user", "content": "At last " + " ".join(rng.choices(WORDS, k=6))}]
-
-
-def guidelines(topic: str) -> str:
-    return " ".join(f"Guideline {n}: stay friendly about {topic} and quote paragraph {n * 7}." for n in range(110))
-
-
-def prompts(kind: str, count: int) -> Iterator[list[dict[str, str]]]:
-    """The messages of one request after the other, of one kind."""
-    rng = random.Random(kind)
-    if kind == "next turn":
-        per_conversation = 8
-        for number in range(-(-count // per_conversation)):
-            whole = conversation(rng, guidelines(f"returns {number % 5}"), per_conversation + 1)
-            yield from (whole[: 2 + 2 * turn] for turn in range(per_conversation))
-    elif kind == "time in front":
-        began = datetime(2026, 11, 21, 9, tzinfo=UTC)
-        for number in range(count):
-            now = began + timedelta(seconds=3 * number)
-            yield conversation(rng, f"It is {now.isoformat()}. {guidelines('invoices')}", 6)
-    else:
-        for _ in range(count):
-            yield conversation(rng, " ".join(rng.choices(WORDS, k=1000)) + f" {rng.random()}", 6)
-
-
-def body_of(messages: list[dict[str, str]]) -> bytes:
-    return json.dumps({"model": "m", "messages": messages, "max_tokens": 8}).encode()
-
-
-def token_ids(messages: list[dict[str, str]]) -> bytes:
-    """A token for every word, as good as any tokenizer's here."""
-    text = "".join(f" <{message['role']}> {message['content']}" for message in messages)
-    return b"".join((zlib.crc32(word.encode()) & 0xFFFF).to_bytes(4, "little") for word in text.split())
-
-
-def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
-    """What the gateway has of a request when it is over, with two replicas."""
-    ids = token_ids(messages)
-    target = Target(ReplicaId("r0"), 0)
-    candidates = tuple(Candidate(Target(ReplicaId(f"r{n}"), 0), 1600 * (1 - n), 0.01, 0.02, 0.03) for n in range(2))
-    usage = Usage(prompt_tokens=len(ids) // 4, completion_tokens=8, cached_tokens=1600)
-    tenant = SimpleNamespace(id="shop", label="shop")
-    facts = SimpleNamespace(prefix_caching=True, kind=None)
-    request = SimpleNamespace(
-        request_id=f"req-{number}",
-        model="m",
-        endpoint="/v1/chat/completions",
-        caller=SimpleNamespace(tenant=tenant, application=None),
-        headers=[(b"host", b"x"), (b"user-agent", b"web/2.1"), (b"content-type", b"application/json")],
-        session=None,
-        body=body_of(messages),
-        fields={},
-        stream=False,
-        received_at=time.monotonic(),
-        warmup_target=None,
-    )
-    prompt = TokenizedPrompt((ids,), TokenSource.LOCAL)
-    rates = SimpleNamespace(prefill_seconds_per_token=1e-4)
-    replica = SimpleNamespace(facts=facts, usage_details=False, speed=SimpleNamespace(rates=rates))
-    decision = Decision(target, DecisionKind.WARM, 1600, "cost", candidates)
-    chains = (SimpleNamespace(block_size=16),)
-    return SimpleNamespace(
-        encoded=Encoded(
-            request,
-            request,
-            SimpleNamespace(template_tells_time=False, tools_first=False),
-            "web",
-            SpaceGrant("a1b2c3d4", ""),
-            prompt=prompt,
-            tokens=prompt.tokens,
-            is_text=False,
-        ),
-        served=Served(
-            Placed(decision, replica, {}, chains, (), indexed=True),
-            Outcome(Ending.COMPLETE, 200, True, None, 0.2, usage),
-            time.monotonic(),
-            0,
-            None,
-        ),
-        replies=(ReplyChoice("hello there", None),),
-        settled=Settlement(
-            request_id=request.request_id,
-            model=request.model,
-            endpoint=request.endpoint,
-            decision=decision,
-            ending=Ending.COMPLETE,
-            status=200,
-            failed_attempts=0,
-            failures=(),
-            streamed=False,
-            token_source=TokenSource.LOCAL,
-            prompt_tokens=usage.prompt_tokens,
-            predicted_tokens=1600,
-            cached_tokens=usage.cached_tokens,
-            completion_tokens=usage.completion_tokens,
-            parity=True,
-            saved_prefill_seconds=0.1,
-            ttft_seconds=None,
-            seconds=0.2,
-            stages=(("encode", 0.001), ("hash", 0.0002), ("place", 0.0002)),
-            space="a1b2c3d4",
-            prefill_seconds_per_token=1e-4,
-        ),
-    )
-
-
-def record_of(request: SimpleNamespace, *, with_text: bool = True) -> RequestRecord:
-    return request_record(request.encoded, request.served, request.settled, request.replies, with_text=with_text)
 
 
 class NoObserver:
@@ -189,57 +63,77 @@ class NoObserver:
 
 async def handing(count: int) -> None:
     """Both costs by CPU time of this process alone, over many small batches, as requests come in."""
-    contexts = [answered(messages, number) for number, messages in enumerate(prompts("next turn", 200))]
+    relax_garbage_collection()
+    contexts = [answered(messages, number) for number, (messages, _) in enumerate(traffic("next turn", count)[1])]
     began = time.process_time()
-    for number in range(count):
-        context = contexts[number % len(contexts)]
+    for context in contexts:
         record_of(context)
     building = (time.process_time() - began) / count
-    spent = {}
-    for enabled in (False, True):
-        client = ExplainClient(ExplainSettings(enabled=enabled), NoObserver(), {"m": 1})
-        client.start()
-        if enabled:
-            await client.ask("summary", {})
-        values = [record_of(context) for context in contexts]
-        began = time.process_time()
-        for start in range(0, count, 10):
-            if enabled and not client.accepts_text:
-                raise SystemExit("the explaining process is behind: this machine is too busy to measure this")
-            for number in range(start, start + 10):
-                client.record_request(values[number % len(values)])
-            await asyncio.sleep(0.02)
-        spent[enabled] = (time.process_time() - began) / count
-        await client.stop()
     size = statistics.mean(len(context.encoded.request.body) for context in contexts)
     print(f"handing over a request of {size / 1000:.1f} KB, gateway's process")
-    print(f"  putting it together {building * 1e6:8.1f} us")
-    print(f"  handing it over     {(spent[True] - spent[False]) * 1e6:8.1f} us")
+    print(f"  putting it together      {building * 1e6:8.1f} us")
+    for name, different in (("new", count), ("repeated", 50)):
+        for batch, seconds in ((10, 0.02), (1, 0.01)):
+            some = contexts[:different]
+            off, on = [
+                await handed_over(some, count // 2 if batch == 1 else count, batch, seconds, enabled=enabled)
+                for enabled in (False, True)
+            ]
+            rate = batch / seconds
+            print(f"  {name:9} {rate:4.0f} a second {(on - off) * 1e6:8.1f} us", flush=True)
+
+
+async def handed_over(
+    contexts: list[SimpleNamespace], count: int, batch: int, seconds: float, *, enabled: bool
+) -> float:
+    """CPU seconds of this process per request, the event loop's among them."""
+    client = ExplainClient(ExplainSettings(enabled=enabled), NoObserver(), {"m": 1})
+    client.start()
+    if enabled:
+        await client.ask("summary", {})
+    values = [record_of(context) for context in contexts]
+    began = time.process_time()
+    for start in range(0, count, batch):
+        if enabled and not client.accepts_text:
+            raise SystemExit("the explaining process is behind: this machine is too busy to measure this")
+        for number in range(start, start + batch):
+            client.record_request(values[number % len(values)])
+        await asyncio.sleep(seconds)
+    spent = (time.process_time() - began) / count
+    await client.stop()
+    return spent
 
 
 def working(count: int) -> None:
-    terms = WorkerOptions(64 << 20, 5000, 3600.0, 128 << 20, 3600.0, 1_000_000, None, "USD", {})
+    relax_garbage_collection()
     print(f"{'explaining a request':24} {'us':>8} {'of it reading':>14} {'most us':>9}")
-    for kind in KINDS:
-        office = ExplainWorker(ExplainParts)
-        office.handle(terms)
+    for kind in TRAFFIC:
+        records, repeats, worker = DefaultRecords(), Repeats(), ExplainWorker(loaded_parts)
+        worker.handle(records.options)
+        before, measured = traffic(kind, count)
+        for record in records.of(before):
+            worker.handle(repeats.sent(record)[0])
         stream = bytearray()
-        for number, messages in enumerate(prompts(kind, count)):
-            where = SpaceKey("m", "tokenizer", "template", "tenant:shop")
-            context = answered(messages, number)
-            record: RequestRecord = record_of(context)
-            encode(msgspec.structs.replace(record, where=where, at=1e9 + number), stream)
+        for record in records.of(measured):
+            encode(repeats.sent(record)[0], stream)
         frames = list(FrameSplitter().feed(bytes(stream)))
         began = time.process_time()
-        messages_read = [frame.decode() for frame in frames]
+        messages = [frame.decode() for frame in frames]
         reading = time.process_time() - began
         each = []
-        for message in messages_read:
-            before = time.process_time()
-            office.handle(message)
-            each.append(time.process_time() - before)
+        for message in messages:
+            start = time.process_time()
+            worker.handle(message)
+            each.append(time.process_time() - start)
         per = (sum(each) + reading) / len(each)
         print(f"  {kind:22} {per * 1e6:8.0f} {reading / len(each) * 1e6:14.0f} {max(each) * 1e6:9.0f}", flush=True)
+
+
+def loaded_parts(options: WorkerOptions, now: float) -> ExplainParts:
+    """With tokenizers: the process loads them in a thread when the first request needs one."""
+    parts = ExplainParts(options, now)
+    parts.load_tokenizers()
+    return parts
 
 
 @dataclass

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 import msgspec
 import uvloop
 
-from benchmarks.explain import KINDS, answered, prompts, record_of
+from benchmarks.explain_records import KINDS, answered, prompts, record_of
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import Attribution, Difference, Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason, Rung

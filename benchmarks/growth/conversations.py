@@ -14,7 +14,7 @@ from collections import Counter
 
 import msgspec
 
-from benchmarks.explain import answered, record_of
+from benchmarks.explain_records import answered, record_of
 from benchmarks.growth.plot import Axis, Plot
 from benchmarks.growth.prompts import BLOCK_SIZE, words
 from benchmarks.growth.result import Result

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -79,9 +80,9 @@ class RequestEntries:
             tenant=record.tenant,
             source=record.source,
             template=record.where.template,
-            prompts=frozenset((record.where.prompt, prompt_id(record.where.prompt), record.prompt)),
+            prompts=_prompts(record.where.prompt, record.prompt),
             session=record.session,
-            reasons=frozenset(each.reason for each in explanation.missed if each.tokens),
+            reasons=_reasons(tuple([each.reason for each in explanation.missed if each.tokens])),
             packed=_pack(RequestEntry(bare, explanation, gpus)),
         )
         if (old := self._kept.pop(record.request_id, None)) is not None:
@@ -139,6 +140,19 @@ def without_text(record: RequestRecord) -> RequestRecord:
     if not (record.body or record.parts or record.replies) and record.canonical == canonical:
         return record
     return msgspec.structs.replace(record, body=b"", parts=(), replies=(), canonical=canonical)
+
+
+# Entries share these sets of more than 200 bytes each: few differ from request to request.
+
+
+@lru_cache(maxsize=256)
+def _prompts(of_space: str, in_totals: str) -> frozenset[str]:
+    return frozenset((of_space, prompt_id(of_space), in_totals))
+
+
+@lru_cache(maxsize=256)
+def _reasons(missed: tuple[Reason, ...]) -> frozenset[Reason]:
+    return frozenset(missed)
 
 
 def _size(kept: _PackedEntry) -> int:

@@ -229,13 +229,15 @@ class CostBuckets(Generic[_Cause, _Cost]):
     def __init__(self, resolution: Resolution, packing: CostPacking[_Cause, _Cost]) -> None:
         self.ring: TimeBuckets[CostBucket[_Cause, _Cost]] = TimeBuckets(resolution, lambda: CostBucket(packing))
         self._open: CostBucket[_Cause, _Cost] = CostBucket(packing)
+        self._open_start: int | None = None
 
     def add(self, cause: _Cause, at: float, cost: _Cost, limit: int) -> None:
         """Add a cost to the bucket of its time."""
-        bucket = self.ring.bucket(at)
-        if bucket is None:
-            return
-        if bucket is not self._open:
+        start = self.ring.start_of(at)
+        if start != self._open_start:
+            bucket = self.ring.bucket(at)
+            if bucket is None:
+                return
             self._open.close(limit)
-            self._open = bucket
-        bucket.add(cause, cost, limit)
+            self._open, self._open_start = bucket, start
+        self._open.add(cause, cost, limit)

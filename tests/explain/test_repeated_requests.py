@@ -1,6 +1,5 @@
 """Requests whose explanation is that of an earlier one are sent as references, and explained like any other."""
 
-import asyncio
 import itertools
 import random
 
@@ -12,9 +11,10 @@ from explained_requests import request
 
 from gateway.core.canonical import Canonicalized, RuleMode, RuleName
 from gateway.core.explanation import CacheEvent, CacheHistory, ReplicaPrefix, ReplyChoice
-from gateway.explain.worker import explain_client, repeats
+from gateway.explain.worker import repeats
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import CanonOptions
+from gateway.explain.worker.send_buffer import sent_message
 
 REUSED = {"predicted_tokens": 96, "cached_tokens": 96}
 """Of 100 tokens in blocks of 16."""
@@ -66,7 +66,7 @@ async def journal(folder, records, monkeypatch, *, whole):
     """What a real worker counts and shows of requests; ``whole``: none is sent as a reference."""
     with monkeypatch.context() as patch:
         if whole:
-            patch.setattr(explain_client, "identity_of", lambda record: None)
+            patch.setattr(repeats, "identity_of", lambda record: None)
         canon = CanonOptions(b"{}", {})
         async with ClientHarness(folder, command=COMMAND, canon=canon, journal_requests=1000) as harness:
             await harness.summary()
@@ -189,10 +189,11 @@ async def test_a_reference_to_an_unknown_request_is_counted_as_unclassified(tmp_
     async with ClientHarness(tmp_path) as harness:
         for number in range(2):
             harness.client.record_request(reused(number))
+        await harness.missed(2 * 4)
         with monkeypatch.context() as patch:
             patch.setattr(repeats.Repeats, "find", lambda *_: repeats.Referred(999, 0.0, TOTALS))
             harness.client.record_request(reused(2))
-            await asyncio.sleep(0.05)
+            await harness.summary()
         assert await harness.missed(3 * 4) == {"new_content": 8, "unclassified": 4}
     assert harness.counts.skipped == 1
 
@@ -209,4 +210,4 @@ async def test_references_fit_where_texts_do_not(tmp_path):
     assert missed["unclassified"] == 0
 
 
-TOTALS = explain_client.sent_message(msgspec.structs.replace(reused(), body=b"")).totals
+TOTALS = sent_message(msgspec.structs.replace(reused(), body=b"")).totals

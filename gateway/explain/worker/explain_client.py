@@ -1,7 +1,8 @@
 """The gateway's client of the explain worker: sends answered requests, counts the results, asks questions.
 
-Everything here runs in the event loop and takes microseconds: requests go into a buffer, which is encoded and written a
-few milliseconds later. Requests never wait for the worker, and never fail because it is lost.
+Everything here runs in the event loop and takes microseconds: requests go into a buffer, which is encoded and written
+some milliseconds later, many at once: a wake-up for each of them would cost more than all of the rest. Requests never
+wait for the worker, and never fail because it is lost.
 
 Every missed token of every request is counted once: by the worker, which reports counts together with the number of
 handled messages; or here, as ``unclassified``, if a request is not sent or is lost with the worker.
@@ -29,7 +30,6 @@ from gateway.explain.worker.explain_messages import (
     Question,
     QuestionAnswer,
     RawMessage,
-    RepeatedRequest,
     StoredHistory,
     ToWorker,
     WorkerOptions,
@@ -39,14 +39,19 @@ from gateway.explain.worker.explain_messages import (
 from gateway.explain.worker.explain_replication import PeerFigures, ReplicatedSeen
 from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
 from gateway.explain.worker.history_keeper import HistoryKeeper
-from gateway.explain.worker.repeats import Identity, Referred, Repeats, identity_of
-from gateway.explain.worker.send_buffer import GoneReplicas, SendBuffer, SentMessage, SkippedSums, sent_message
+from gateway.explain.worker.send_buffer import (
+    ENOUGH_BYTES,
+    GoneReplicas,
+    SendBuffer,
+    SentMessage,
+    SkippedSums,
+    sent_message,
+)
 from gateway.stats.markers import Marker, MarkerKind
 from gateway.stats.prices import TokenPrices
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
-_GATHER_SECONDS = 0.005
-_GATHER_BYTES = 64 * 1024
+_GATHER_SECONDS = 0.05
 _SAMPLE_BYTES = 400
 """Size of an experiment's sample in the send buffer."""
 _MIB = 1024 * 1024
@@ -102,7 +107,6 @@ class ExplainClient:
         self._questions = OpenQuestions(timeouts.answer_seconds)
         self._send_buffer = SendBuffer(self._options.max_waiting_bytes, self._cannot_send)
         self._skipped = SkippedSums()
-        self._repeats = Repeats()
         self.receives_seen = receives_seen
         self.peer_figures: PeerFigures | None = None
         self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
@@ -147,8 +151,8 @@ class ExplainClient:
             await self.stop()
             self.start()
         elif self._options != before and self._supervisor.child is not None:
-            self._repeats.forget()
             self._send(self._options)
+            self._send_buffer.repeats.forget()
             # With other bounds the worker may start with empty state.
             for event in self._gone_replicas.events():
                 self._send_buffer.add(event)
@@ -188,7 +192,6 @@ class ExplainClient:
     def record_event(self, event: CacheEvent) -> None:
         """See ``Explains``."""
         self._gone_replicas.note(event)
-        self._repeats.forget()
         # Without a process the event is irrelevant: a new process starts with empty state.
         if self._enabled and self._is_running:
             self._send_buffer.add(event)
@@ -283,7 +286,6 @@ class ExplainClient:
 
     def _give_up(self) -> None:
         self._is_running = self._has_options = False
-        self._repeats.forget()
         self._cancel_flush()
         for held in self._send_buffer.give_up():
             self._skip(held)
@@ -291,37 +293,16 @@ class ExplainClient:
     # Sending.
 
     def _take(self, record: RequestRecord) -> None:
-        identity = identity_of(record)
-        referred = None if identity is None else self._repeats.find(identity, record.at)
-        is_held = self._put(record, identity) if referred is None else self._put_repeated(record, referred)
-        if not is_held:
-            return
-        if self._send_buffer.unsent_bytes >= _GATHER_BYTES:
-            self._flush()
-        else:
-            self._flush_later()
-
-    def _put(self, record: RequestRecord, identity: Identity | None) -> bool:
-        """Hold a whole request, or count it as skipped; returns whether it is held."""
-        if identity is not None:
-            record = self._repeats.numbered(record)
         is_held, is_plain = self._send_buffer.put(record, with_text=self._is_running)
         if not is_held:
             self._skip(sent_message(record)._replace(is_skipped=False))
-            return False
+            return
         if is_plain and not record.warming:
             self._observer.on_explain_skipped(1)
-        if not is_plain:
-            self._repeats.sent(record, identity)
-        return True
-
-    def _put_repeated(self, record: RequestRecord, referred: Referred) -> bool:
-        """Hold a reference to an earlier request, or count the request as skipped; returns whether it is held."""
-        repeated = RepeatedRequest.of(record, referred.number)
-        if self._send_buffer.put_repeated(repeated, referred.totals):
-            return True
-        self._skip(sent_message(repeated, referred.totals))
-        return False
+        if self._send_buffer.unsent_bytes >= ENOUGH_BYTES:
+            self._flush()
+        elif self._flush_timer is None:
+            self._flush_later()
 
     def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
         """Pass on prompts computed for another gateway; dropped while the buffer is full."""

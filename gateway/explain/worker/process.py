@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 256 * 1024
 _EXPIRE_SECONDS = 5.0
-_REPORT_SECONDS = 0.1
+_REPORT_SECONDS = 0.2
 
 _REPORTS_WHEN_FULL = 16
 """Number of reports per ``max_waiting_bytes`` of work, so that the gateway learns early about free buffer."""
@@ -281,7 +281,7 @@ def run_until_closed(work: Callable[[], None]) -> None:
     sys.excepthook = _report_without_values
     os.nice(_POLITE)
     return_large_blocks()
-    _relax_garbage_collection()
+    relax_garbage_collection()
     try:
         work()
     except ConnectionClosed:
@@ -289,7 +289,7 @@ def run_until_closed(work: Callable[[], None]) -> None:
         os._exit(0)
 
 
-def _relax_garbage_collection() -> None:
+def relax_garbage_collection() -> None:
     """Make garbage collection rare: state is long-lived and hardly any of it is in cycles."""
     gc.collect()
     gc.freeze()

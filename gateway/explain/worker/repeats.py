@@ -15,7 +15,7 @@ import msgspec
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import RequestRecord
-from gateway.explain.worker.explain_messages import SkippedTotals
+from gateway.explain.worker.explain_messages import RepeatedRequest, SkippedTotals
 
 REFERRED = 1000
 """Requests that can be referred to. Gateway and worker both keep the last ones, in the order of sending."""
@@ -52,27 +52,32 @@ class Repeats:
         self._prompts: BoundedCache[Identity, bool] = BoundedCache(_PROMPTS)
         self._number = 0
 
+    def sent(self, record: RequestRecord) -> tuple[RequestRecord | RepeatedRequest, SkippedTotals | None]:
+        """The message to send for a request, and its tokens; requests are given in the order of sending.
+
+        The message is a reference to an earlier request, or the whole request, with the number by which later ones
+        refer to it unless it is the first with its prompt: what fills no block is new in that one, and known in those
+        that follow. The tokens are None for a request that was not sent by a client.
+        """
+        identity = identity_of(record)
+        if identity is not None and (referred := self.find(identity, record.at)) is not None:
+            return RepeatedRequest.of(record, referred.number), referred.totals
+        totals = None if record.warming else SkippedTotals.of(record)
+        if len(record.parts) != 1:
+            return record, totals
+        prompt = _prompt_of(record)
+        if identity is not None and totals is not None and prompt in self._prompts:
+            self._number += 1
+            self._sent.put(identity, Referred(self._number, record.at, totals))
+            record = msgspec.structs.replace(record, number=self._number)
+        if _is_remembered(record):
+            self._prompts.put(prompt, True)
+        return record, totals
+
     def find(self, identity: Identity, at: float) -> Referred | None:
         """The request to refer to; None if a request has to be sent as a whole. ``at`` as in ``RequestRecord``."""
         referred = self._sent.peek(identity)
         return referred if referred is not None and 0 <= at - referred.at < _WHOLE_AGAIN_SECONDS else None
-
-    def numbered(self, record: RequestRecord) -> RequestRecord:
-        """A whole request with the number by which later ones refer to it, unless it is the first with its prompt.
-
-        What fills no block is new in the first request of a prompt, and known in those that follow.
-        """
-        if _prompt_of(record) not in self._prompts:
-            return record
-        self._number += 1
-        return msgspec.structs.replace(record, number=self._number)
-
-    def sent(self, record: RequestRecord, identity: Identity | None) -> None:
-        """Note a whole request that was sent with its text."""
-        if _is_remembered(record):
-            self._prompts.put(_prompt_of(record), True)
-        if identity is not None and record.number:
-            self._sent.put(identity, Referred(record.number, record.at, SkippedTotals.of(record)))
 
     def forget(self) -> None:
         """Refer to none of the requests sent so far: the worker's state, its rules or a cache have changed."""
@@ -81,13 +86,8 @@ class Repeats:
 
 
 def _is_remembered(record: RequestRecord) -> bool:
-    """Whether the worker knows the prompt afterwards, so that it compares the next request with it."""
-    return (
-        len(record.parts) == 1
-        and record.block_size > 0
-        and record.is_reported
-        and record.held_out is not HeldOut.SALTED
-    )
+    """Whether the worker knows a request's prompt afterwards, so that it compares the next request with it."""
+    return record.block_size > 0 and record.is_reported and record.held_out is not HeldOut.SALTED
 
 
 def _prompt_of(record: RequestRecord) -> Identity:
