@@ -9,7 +9,6 @@ import re
 import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
-from itertools import islice
 
 from gateway.canon.lexicon import alternatives, by_part, value_of
 from gateway.canon.rules.dynamic.quoted_data import QuotedData, holds_data, speaks_of_data
@@ -148,7 +147,10 @@ def _instructions(text: str) -> str:
 def language_of(text: str) -> str:
     """The language of a text without what it quotes, as a code such as ``de``; empty if it is not certain."""
     text = _QUOTED.sub(" ", text[:_CHARACTERS]).lower()
-    scripts = Counter(map(_script, islice(filter(str.isalpha, text), _CHARACTERS)))
+    scripts = Counter[str]()
+    for character, count in Counter(text).items():
+        if character.isalpha():
+            scripts[_script(character)] += count
     letters = scripts.total()
     if letters < _LEAST_LETTERS:
         return ""
