@@ -25,6 +25,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.bodies import Bodies
 from gateway.explain.comparison import Compared, compare
+from gateway.explain.diff.cause import forget_texts
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import PromptText
@@ -135,6 +136,7 @@ class Explainer:
             self._bodies.forget()
             self._references.forget_readings()
             self._families.forget_texts()
+            forget_texts()
 
     def _remember(self, record: RequestRecord, kept: KeptRequest) -> None:
         replies = [reply.ids for reply in record.replies if reply.ids] if len(record.parts) == 1 else []
@@ -293,8 +295,8 @@ def _note(record: RequestRecord, reason: Reason) -> str:
     if rung is Rung.CHOSEN:
         reported = "nothing" if record.cached_tokens is None else str(record.cached_tokens)
         return f"{record.predicted_tokens} tokens predicted, {reported} reported"
-    best = max(record.holders, key=_by_worth, default=None)
-    if rung is not Rung.ANYWHERE or best is None:
+    best = max(record.holders, key=_by_worth, default=None) if rung is Rung.ANYWHERE else None
+    if best is None:
         return ""
     note = f"{best.replica} held {best.held_tokens} tokens"
     chosen = [holder for holder in record.holders if (holder.replica, holder.rank) == (record.replica, record.rank)]

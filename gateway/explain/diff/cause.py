@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.canon.recognizer.kinds import KINDS, kind_of_both
@@ -26,6 +26,7 @@ _LONGEST_INDENT = 32
 _BULLETS_CHARS = 4000
 _LOOK_BACK_CHARS = 16_384
 _OPEN, _CLOSE = "{[", "}]"
+_CAUSES_KEPT = 4
 
 
 def json_sameness(before: str, after: str, at: int) -> str:
@@ -117,6 +118,18 @@ def text_cause(
         own_words: Whether users wrote the text: plain numbers in it are no dynamic values.
         places: How the operator declares documents.
     """
+    return _text_cause(before, after, is_template, own_words, tuple(places))
+
+
+def forget_texts() -> None:
+    """Drop the last texts compared. They are kept because a prompt's messages are compared for more than one reason."""
+    _text_cause.cache_clear()
+
+
+@lru_cache(_CAUSES_KEPT)
+def _text_cause(
+    before: str, after: str, is_template: bool, own_words: bool, places: tuple[DocumentPlace, ...]
+) -> DiffCause:
     at = common_length(before, after)
     slot = slot_at(before, after, at)
     same = sameness(before, after, at)

@@ -57,10 +57,11 @@ def find_difference(
     """
     given = PromptPair(before, after, before_source, after_source, same_conversation, replies, places)
     sure = _sure_difference(given, tools_first=tools_first) or reply_difference(given)
-    for find in (front_difference, documents_difference, unrendered_difference):
-        found = find(given)
-        if found is not None and (sure is None or _parts_in_front(given, sure, equal_share)):
-            return found
+    if sure is None or _parts_in_front(given, sure, equal_share):
+        for find in (front_difference, documents_difference, unrendered_difference):
+            found = find(given)
+            if found is not None:
+                return found
     return sure or end_difference(given)
 
 

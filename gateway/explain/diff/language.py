@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import chain
 
 from gateway.canon.lexicon import alternatives, by_part, value_of
 from gateway.canon.rules.dynamic.quoted_data import QuotedData, holds_data, speaks_of_data
@@ -116,9 +116,13 @@ def _is_inside(front: str) -> bool:
         return True
     if any(line.rfind(opening) > line.rfind(closing) for opening, closing in _OPENERS):
         return True
-    words = _WORD.findall(front[:_CHARACTERS].lower())
-    hits = Counter(code for word in words for code in _LANGUAGES.get(word, ()))
-    return max(hits.values(), default=0) >= _LEAST_FRONT_HITS or bool(_instructions(front))
+    hits = Counter[str]()
+    for word in _WORD.finditer(front[:_CHARACTERS].lower()):
+        for code in _LANGUAGES.get(word[0], ()):
+            hits[code] += 1
+            if hits[code] >= _LEAST_FRONT_HITS:
+                return True
+    return bool(_instructions(front))
 
 
 def _is_in_data(front: str) -> bool:
@@ -148,7 +152,8 @@ def _instructions(text: str) -> str:
 def language_of(text: str) -> str:
     """The language of a text without what it quotes, as a code such as ``de``; empty if it is not certain."""
     text = _QUOTED.sub(" ", text[:_CHARACTERS]).lower()
-    scripts = Counter(map(_script, islice(filter(str.isalpha, text), _CHARACTERS)))
+    words = _WORD.findall(text)
+    scripts = Counter[str](latin=sum(map(len, words))) if text.isascii() else _scripts(text)
     letters = scripts.total()
     if letters < _LEAST_LETTERS:
         return ""
@@ -159,8 +164,7 @@ def language_of(text: str) -> str:
                 return code
     if code := _by_letters(text, letters):
         return code
-    words = _WORD.findall(text)
-    hits = Counter(code for word in words for code in _LANGUAGES.get(word, ())).most_common(2)
+    hits = Counter(chain.from_iterable(filter(None, map(_LANGUAGES.get, words)))).most_common(2)
     if len(words) < _LEAST_WORDS or not hits:
         return ""
     code, count = hits[0]
@@ -197,10 +201,15 @@ def _beginnings(language: str) -> re.Pattern[str]:
     return re.compile(rf"{_SENTENCE_START}(?:{words})\b" if is_spaced else words)
 
 
-def _script(letter: str) -> str:
-    return "latin" if letter.isascii() else _named_script(letter)
+def _scripts(text: str) -> Counter[str]:
+    """How many letters of each script a text has."""
+    scripts = Counter[str]()
+    for character, count in Counter(text).items():
+        if character.isalpha():
+            scripts["latin" if character.isascii() else _script(character)] += count
+    return scripts
 
 
 @lru_cache(8192)
-def _named_script(letter: str) -> str:
+def _script(letter: str) -> str:
     return unicodedata.name(letter, "").split(" ", 1)[0].lower()

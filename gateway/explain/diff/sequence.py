@@ -36,22 +36,18 @@ def message_difference(given: PromptPair) -> Difference | None:
     index = _first_unequal(before, after)
     if index == min(len(before), len(after)):
         return None
-    one, other = _numbered(before, after)
     if PROMPT_ROLE in (before[index].role, after[index].role):
         return _prompt_difference(given, index)
     if _is_continued(given, index):
         return prompt_reply_difference(given, index)
+    rest, other_rest = _numbered(before[index:], after[index:])
     found = (
-        _other_order(given, one, other, index)
+        _other_order(given, rest, other_rest, index)
         or _same_but_for_role(given, index)
-        or _trimmed(given, one[index:], other[index:], index)
+        or _trimmed(given, rest, other_rest, index)
     )
     if found is None:
-        found = (
-            _in_leading(given, one, other, index)
-            if _is_leading(given, index)
-            else _in_history(given, one, other, index)
-        )
+        found = (_in_leading if _is_leading(given, index) else _in_history)(given, rest, other_rest, index)
     return found
 
 
@@ -79,11 +75,10 @@ def _rendered(message: Message) -> Hashable:
 def _numbered(before: Sequence[Message], after: Sequence[Message]) -> tuple[list[int], list[int]]:
     """Both sequences as numbers; messages that render alike get the same number."""
     numbers: dict[Hashable, int] = {}
-
-    def number(message: Message) -> int:
-        return numbers.setdefault(_rendered(message), len(numbers))
-
-    return [number(message) for message in before], [number(message) for message in after]
+    one, other = (
+        [numbers.setdefault(_rendered(each), len(numbers)) for each in messages] for messages in (before, after)
+    )
+    return one, other
 
 
 def _prompt_difference(given: PromptPair, index: int) -> Difference | None:
@@ -122,9 +117,9 @@ def _same_but_for_role(given: PromptPair, index: int) -> Difference | None:
     return None
 
 
-def _other_order(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference | None:
+def _other_order(given: PromptPair, rest: list[int], other_rest: list[int], index: int) -> Difference | None:
     """The same messages in another order, or a leading message moved behind others."""
-    count = _permuted(one, other, index)
+    count = _permuted(rest, other_rest)
     if not (count or _is_moved(given, index) or _is_moved(given, index, backwards=True)):
         return None
     said = f"from messages[{index}] on, the same messages come in another order{given.between}"
@@ -148,10 +143,12 @@ def _are_documents(given: PromptPair, index: int, count: int) -> bool:
     return (set(roles) == {"user"} and not ends) or (index > 0 and set(roles) <= LEADING_ROLES)
 
 
-def _permuted(one: list[int], other: list[int], index: int) -> int:
-    """Length of the run of messages from an index on that is a permutation of the other's; 0 for none."""
+def _permuted(rest: list[int], other_rest: list[int]) -> int:
+    """Length of the run of messages at the beginning that is a permutation of the other's; 0 for none."""
+    if rest[0] not in other_rest or other_rest[0] not in rest:
+        return 0
     balance: dict[int, int] = {}
-    for length, (left, right) in enumerate(zip(one[index:], other[index:], strict=False), start=1):
+    for length, (left, right) in enumerate(zip(rest, other_rest, strict=False), start=1):
         for number, change in ((left, 1), (right, -1)):
             count = balance.get(number, 0) + change
             if count:
@@ -177,14 +174,14 @@ def _is_moved(given: PromptPair, index: int, *, backwards: bool = False) -> bool
     )
 
 
-def _in_leading(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference:
+def _in_leading(given: PromptPair, rest: list[int], other_rest: list[int], index: int) -> Difference:
     before = [message.text for message in given.before.leading[index:]]
     after = [message.text for message in given.after.leading[index:]]
     if found := language_difference(given, index):
         return found
-    if added := _shift(before, after, one[index:], other[index:]):
+    if added := _shift(before, after, rest, other_rest):
         return _more(given, index, added)
-    if removed := _shift(after, before, other[index:], one[index:]):
+    if removed := _shift(after, before, other_rest, rest):
         return _fewer(given, index, removed)
     if given.sources_differ and not _any_alike(before, after):
         said = (
@@ -234,8 +231,7 @@ def _fewer(given: PromptPair, index: int, count: int) -> Difference:
     return _at(given, index, (Reason.SYSTEM_CHANGED, "message_removed"), said)
 
 
-def _in_history(given: PromptPair, one: list[int], other: list[int], index: int) -> Difference:
-    rest, other_rest = one[index:], other[index:]
+def _in_history(given: PromptPair, rest: list[int], other_rest: list[int], index: int) -> Difference:
     if found := _hidden_questions_difference(given, index):
         return found
     if len(rest) > 1 and len(other_rest) > 1 and rest[1] == other_rest[1]:

@@ -112,10 +112,13 @@ def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered |
 
 def _separators(before: str, after: str, at: int) -> tuple[str, ...]:
     """What stands between blanks, again and again, in the line of the first difference, such as ``||`` or ``###``."""
-    counts = []
+    found = []
     for text in (before, after):
         end = text.find("\n", at)
-        counts.append(Counter(_BETWEEN.findall(text, line_start(text, at), end if end >= 0 else len(text))))
+        found.append(_BETWEEN.findall(text, line_start(text, at), end if end >= 0 else len(text)))
+        if not found[-1]:
+            return ()
+    counts = [Counter(each) for each in found]
     both = ((each, count) for each, count in (counts[0] & counts[1]).most_common() if count >= _LEAST_SEPARATORS)
     return tuple(each for each, _ in islice(both, _MOST_SEPARATORS))
 

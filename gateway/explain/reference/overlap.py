@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 TOKEN_BYTES = 4
 
 RUN_TOKENS = 8
@@ -15,13 +18,16 @@ _CANDIDATES = 8
 _INDEXED_TOKENS = 65_536
 """References up to this length have every short run indexed; longer ones every second, third, and so on."""
 
+_HASH_BITS = 64
+_SPARSE_BITS = 4
+"""Runs of a prompt have at least 16 times as many hashes, so few runs that do not occur look as if they did."""
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
 
 def common_tokens(a: bytes, b: bytes) -> int:
     """Length of the common prefix of two prompts, in tokens."""
-    most = min(len(a), len(b))
-    if a.startswith(b[:most]):
-        return most // TOKEN_BYTES
-    return _common_beginning(a, 0, b, 0, most) // TOKEN_BYTES
+    return _common_beginning(a, 0, b, 0, min(len(a), len(b))) // TOKEN_BYTES
 
 
 def tokens_behind(reference: bytes, prompt: bytes, start: int) -> int:
@@ -30,15 +36,26 @@ def tokens_behind(reference: bytes, prompt: bytes, start: int) -> int:
     Counts runs of at least ``RUN_TOKENS`` in any order, each token of either prompt once. Exact unless short runs
     repeat by accident; then it may be a few tokens below the maximum pairing. Time is about linear for any input.
     """
-    behind = start * TOKEN_BYTES
-    if min(len(reference), len(prompt)) - behind < RUN_TOKENS * TOKEN_BYTES:
+    stride = 1 + len(reference) // TOKEN_BYTES // _INDEXED_TOKENS
+    reference, prompt = _whole_tokens(reference, start), _whole_tokens(prompt, start)
+    most = min(len(reference), len(prompt))
+    if most < RUN_TOKENS * TOKEN_BYTES:
         return 0
-    pairing = _Pairing(reference[behind:], prompt[behind:])
-    pairing.pair_end()
-    # A sparse index of the reference finds long runs, and leaves little to search for short ones.
-    pairing.pair_runs(_LONG_RUN_TOKENS, stride=_LONG_RUN_TOKENS)
-    pairing.pair_runs(RUN_TOKENS, stride=1 + len(reference) // TOKEN_BYTES // _INDEXED_TOKENS)
-    return pairing.tokens
+    # A single change is followed by a common end.
+    end = _common_end(reference, len(reference), prompt, len(prompt), most)
+    if end < RUN_TOKENS * TOKEN_BYTES:
+        end = 0
+    if most - end >= RUN_TOKENS * TOKEN_BYTES:
+        pairing = _Pairing(reference[: len(reference) - end], prompt[: len(prompt) - end])
+        # A sparse index of the reference finds long runs, and leaves little to search for short ones.
+        pairing.pair_runs(_LONG_RUN_TOKENS, stride=_LONG_RUN_TOKENS)
+        pairing.pair_runs(RUN_TOKENS, stride=stride)
+        end += pairing.tokens * TOKEN_BYTES
+    return end // TOKEN_BYTES
+
+
+def _whole_tokens(tokens: bytes, start: int) -> bytes:
+    return tokens[start * TOKEN_BYTES : len(tokens) // TOKEN_BYTES * TOKEN_BYTES]
 
 
 class _Pairing:
@@ -46,18 +63,12 @@ class _Pairing:
 
     def __init__(self, reference: bytes, prompt: bytes) -> None:
         self.tokens = 0
-        self._reference = reference[: len(reference) // TOKEN_BYTES * TOKEN_BYTES]
-        self._prompt = prompt[: len(prompt) // TOKEN_BYTES * TOKEN_BYTES]
+        self._reference = reference
+        self._prompt = prompt
         # One byte per token: 1 if it is paired.
-        self._reference_taken = bytearray(len(self._reference) // TOKEN_BYTES)
-        self._prompt_taken = bytearray(len(self._prompt) // TOKEN_BYTES)
-
-    def pair_end(self) -> None:
-        """Pair the common suffix, which follows a single change."""
-        reference, prompt = self._reference, self._prompt
-        length = _common_end(reference, len(reference), prompt, len(prompt), min(len(reference), len(prompt)))
-        if length >= RUN_TOKENS * TOKEN_BYTES:
-            self._take(len(reference) - length, len(prompt) - length, length)
+        self._reference_taken = bytearray(len(reference) // TOKEN_BYTES)
+        self._prompt_taken = bytearray(len(prompt) // TOKEN_BYTES)
+        self._in_prompt, self._in_reference = _shared_runs(reference, prompt)
 
     def pair_runs(self, run_tokens: int, stride: int) -> None:
         """Pair unpaired runs of at least ``run_tokens``, indexed at every ``stride``-th position of the reference.
@@ -65,12 +76,10 @@ class _Pairing:
         A free, equal position always gives a pair, and a taken one is never tried again, so no input makes this slow.
         """
         places = self._places(run_tokens, stride)
-        if not places:
-            return
         run = run_tokens * TOKEN_BYTES
-        for begin, end in _free(self._prompt_taken):
+        for begin, end in _free(self._prompt_taken, run_tokens) if places else ():
             at, last, since = begin * TOKEN_BYTES, end * TOKEN_BYTES - run, begin * TOKEN_BYTES
-            while at <= last:
+            while (at := self._in_reference.find(1, at // TOKEN_BYTES, last // TOKEN_BYTES + 1) * TOKEN_BYTES) >= 0:
                 found = places.get(self._prompt[at : at + run])
                 best = self._longest(found, at, since, end * TOKEN_BYTES, run) if found else None
                 if best is None:
@@ -80,12 +89,16 @@ class _Pairing:
                 at = since = best[1] + best[2]
 
     def _places(self, run_tokens: int, stride: int) -> dict[bytes, list[int]]:
-        """Positions of each run of unpaired tokens in the reference, in descending order."""
+        """Positions of each run of unpaired tokens in the reference, in descending order, if the prompt may have it."""
         places: dict[bytes, list[int]] = {}
-        run, reference = run_tokens * TOKEN_BYTES, self._reference
-        for begin, end in _free(self._reference_taken):
-            for at in range(begin * TOKEN_BYTES, end * TOKEN_BYTES - run + 1, stride * TOKEN_BYTES):
-                places.setdefault(reference[at : at + run], []).append(at)
+        run = run_tokens * TOKEN_BYTES
+        for begin, end in _free(self._reference_taken, run_tokens):
+            shared = self._in_prompt[begin : end - run_tokens + 1 : stride]
+            place = shared.find(1)
+            while place >= 0:
+                at = (begin + place * stride) * TOKEN_BYTES
+                places.setdefault(self._reference[at : at + run], []).append(at)
+                place = shared.find(1, place + 1)
         for found in places.values():
             found.reverse()
         return places
@@ -146,55 +159,60 @@ class _Pairing:
         self._prompt_taken[at // TOKEN_BYTES : at // TOKEN_BYTES + tokens] = marks
 
 
-def _free(taken: bytearray) -> Iterator[tuple[int, int]]:
-    """Begin and end of each run of free tokens, as of the call."""
+def _free(taken: bytearray, least: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of each run of at least so many free tokens, as of the call."""
     taken = bytearray(taken)
     begin = taken.find(0)
     while begin >= 0:
         end = taken.find(1, begin)
         if end < 0:
             end = len(taken)
-        yield begin, end
+        if end - begin >= least:
+            yield begin, end
         begin = taken.find(0, end)
+
+
+def _shared_runs(reference: bytes, prompt: bytes) -> tuple[bytes, bytes]:
+    """For each short run of a reference, 1 if it may occur in a prompt, else 0; and the reverse.
+
+    Compares hashes: few of those that occur on one side only look as if they were shared, and are not looked up then.
+    """
+    tokens = len(reference) // TOKEN_BYTES
+    hashes = _run_hashes(reference + prompt)
+    bits = len(hashes).bit_length() + _SPARSE_BITS
+    hashes = (hashes >> np.uint64(_HASH_BITS - bits)).view(np.int64)
+    one, other = hashes[: max(tokens - RUN_TOKENS + 1, 0)], hashes[tokens:]
+    occurs = np.zeros(1 << bits, bool)
+    occurs[one] = True
+    in_reference = occurs[other]
+    occurs[one] = False
+    occurs[other[in_reference]] = True
+    return occurs[one].tobytes(), in_reference.tobytes()
+
+
+def _run_hashes(tokens: bytes) -> npt.NDArray[np.uint64]:
+    """The hash of each run of ``RUN_TOKENS``."""
+    hashes = np.frombuffer(tokens, np.uint32).astype(np.uint64) * _FACTOR
+    length = 1
+    while length < RUN_TOKENS:
+        # The hash of a run is made of those of its halves.
+        hashes = hashes[:-length] * _FACTOR + hashes[length:]
+        length *= 2
+    return hashes
 
 
 def _common_beginning(a: bytes, at_a: int, b: bytes, at_b: int, most: int) -> int:
     """Number of equal bytes after two positions, in whole tokens and at most ``most``."""
-    length, step, most = 0, _FIRST_STEP_BYTES, most // TOKEN_BYTES * TOKEN_BYTES
-    while length < most:
-        step = min(step, most - length)
-        if not a.startswith(b[at_b + length : at_b + length + step], at_a + length):
-            break
-        length += step
-        step *= 2
-    else:
-        return most
-    while step > TOKEN_BYTES:
-        half = step // TOKEN_BYTES // 2 * TOKEN_BYTES
-        if a.startswith(b[at_b + length : at_b + length + half], at_a + length):
-            length += half
-            step -= half
-        else:
-            step = half
-    return length
+    tokens = most // TOKEN_BYTES
+    differ = np.frombuffer(a, np.uint32, tokens, at_a) != np.frombuffer(b, np.uint32, tokens, at_b)
+    first = int(differ.argmax()) if tokens else 0
+    return (first if tokens and differ[first] else tokens) * TOKEN_BYTES
 
 
 def _common_end(a: bytes, end_a: int, b: bytes, end_b: int, most: int) -> int:
     """Number of equal bytes before two positions, in whole tokens and at most ``most``."""
-    length, step, most = 0, _FIRST_STEP_BYTES, most // TOKEN_BYTES * TOKEN_BYTES
-    while length < most:
-        step = min(step, most - length)
-        if not a.endswith(b[end_b - length - step : end_b - length], 0, end_a - length):
-            break
-        length += step
-        step *= 2
-    else:
-        return most
-    while step > TOKEN_BYTES:
-        half = step // TOKEN_BYTES // 2 * TOKEN_BYTES
-        if a.endswith(b[end_b - length - half : end_b - length], 0, end_a - length):
-            length += half
-            step -= half
-        else:
-            step = half
-    return length
+    tokens = most // TOKEN_BYTES
+    length = tokens * TOKEN_BYTES
+    differ = np.frombuffer(a, np.uint32, tokens, end_a - length) != np.frombuffer(b, np.uint32, tokens, end_b - length)
+    last = int(differ[::-1].argmax()) if tokens else 0
+    return (last if tokens and differ[-1 - last] else tokens) * TOKEN_BYTES

@@ -84,6 +84,13 @@ def test_short_runs_are_in_any_two_texts(length, counted):
     assert tokens_behind(ids([1, *run]), ids([3, *run]), 0) == counted
 
 
+def test_short_runs_are_found_among_much_that_stands_in_one_prompt_only():
+    runs = [fresh(RUN, 100 * number) for number in range(1, 6)]
+    before = joined([*fresh(999, 10_000 * number), *run] for number, run in enumerate(runs, start=1))
+    after = joined([*run, *fresh(777, 20_000 * number)] for number, run in enumerate(reversed(runs), start=10))
+    assert tokens_behind(ids(before), ids(after), 0) == len(runs) * RUN
+
+
 def test_only_what_stands_behind_the_start_counts():
     assert tokens_behind(ids(DOCUMENT + SYSTEM), ids(DOCUMENT + HISTORY), len(DOCUMENT)) == 0
     assert tokens_behind(ids(DOCUMENT), ids(SYSTEM + DOCUMENT), len(DOCUMENT) + 1) == 0
