@@ -1,7 +1,7 @@
-"""The JSON of a body: parsed at once if it is short, else in portions; and the errors of what cannot be parsed."""
+"""The JSON of a body: joined and parsed at once if it is short, else in portions; and the errors of what is no JSON."""
 
 import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -53,6 +53,13 @@ def _weight(body: bytes, counts: JsonCounts) -> int:
 def _short_values(limits: JsonLimits) -> int:
     """Colons, commas and brackets with which a body is parsed at once: it exceeds no limit but the depth."""
     return min(_SHORT_VALUES, limits.containers, limits.members, limits.values)
+
+
+def joined(parts: Sequence[bytes]) -> Portioned[bytes]:
+    """A body of its parts. Copying a long one takes milliseconds, and many may be complete at once: each has a turn."""
+    if sum(map(len, parts)) > SHORT_BYTES:
+        yield
+    return b"".join(parts)
 
 
 def parsed_at_once(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Any:

@@ -13,6 +13,7 @@ import structlog
 
 from gateway.admission import Admission, ApplicationLimits, Authenticator
 from gateway.api.asked_prompt import PromptHeaders
+from gateway.api.body_json import joined
 from gateway.api.cors import Cors, replaced
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
@@ -111,8 +112,8 @@ class Generations:
         for generation in list(self.open):
             generation.interrupt()
 
-    async def answer(self, generation: "GenerationExchange", grant: Grant, share: Share, body: bytes) -> None:
-        """Answer a request whose body is complete; ``body`` is counted in ``share``."""
+    async def answer(self, generation: "GenerationExchange", grant: Grant, share: Share, parts: list[bytes]) -> None:
+        """Answer a request whose body is complete; its ``parts``, which are taken, are counted in ``share``."""
         exchange, trace, sink = generation.exchange, generation.trace, None
         named, prompt_headers = exchange.named, None
         if PROMPT_ID in named or PROMPT_VERSION in named:
@@ -120,7 +121,10 @@ class Generations:
         session, timeout = named.get(b"x-session-id"), named.get(_TIMEOUT)
         if timeout is not None:  # the first one counts
             timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
+        received_at = time.monotonic()
         try:
+            body = parts[0] if len(parts) == 1 else await self._turns.run(joined(parts), grant.caller.tenant.id)
+            parts.clear()
             parsing = parse_request(
                 generation.endpoint,
                 exchange.query,
@@ -132,7 +136,7 @@ class Generations:
                 dropped=share.drop,
                 request_id=generation.request_id,
                 session=None if session is None else session.decode("latin-1"),
-                received_at=time.monotonic(),
+                received_at=received_at,
                 caller=grant.caller,
                 peer=generation.peer,
                 max_sequences=self._max_sequences,
@@ -296,10 +300,8 @@ class GenerationExchange:
         port, grant, share = self._port, self._grant, self._share
         if share is None or grant is None:
             return
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body.clear()
         port.open.add(self)
-        task = start_eagerly(port.answer(self, grant, share, body), "http-request")
+        task = start_eagerly(port.answer(self, grant, share, self._body), "http-request")
         if task is not None:
             self.task = task
             port.tasks.add(task)
