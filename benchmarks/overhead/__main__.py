@@ -7,13 +7,17 @@ write what comes back. A peer is any other gateway: its command gets a port to l
 Every candidate runs pinned to one core; the mock engines and the load run on another. They are loaded in turn, round by
 round, so that a change of the machine's speed meets all of them. What counts is CPU time per request (user and system
 time of the whole process tree, up to the moment when it is idle again: explanations are worked out after the response),
-which holds on a noisy machine; requests per second are shown beside it.
+which holds on a noisy machine.
 
 Bodies: `chat` = 200 conversations of 13 messages that share a 7 KB system prompt (10 KB each), sent over and over;
 `turns` = conversations like these, turn by turn: each body is sent once and ends with a new message; `cold` = the same
 size, no two texts alike, each sent once; `stream` = 32 streams at once, 100 chunks 10 ms apart, each with a new
 conversation. `one` = the chat bodies over one connection, whose latencies are given; the floor's are those of the
-engine and of the load generator.
+engine and of the load generator. Bodies that are sent once may be used up before the time is over: the load ends then.
+Of `turns` a slower candidate gets fewer, and with them fewer of the later turns, which are longer.
+
+RSS: resident memory of the process tree after all rounds, pages that processes share counted once. A faster candidate
+has served more requests by then.
 """
 
 import argparse
@@ -53,7 +57,6 @@ class Candidate:
     process: subprocess.Popen
     began: float = field(default_factory=time.monotonic)
     figures: dict[str, list[float]] = field(default_factory=dict)
-    rates: dict[str, list[float]] = field(default_factory=dict)
     first_response: float = 0.0
 
 
@@ -68,7 +71,6 @@ def measure(candidate: Candidate, kind: str, bodies: Path, connections: int, sec
         candidate.figures.setdefault("p99", []).append(result["p99"])
     divisor = result["requests"] * (CHUNKS if kind == "stream" else 1)
     candidate.figures.setdefault(kind, []).append(cpu / divisor)
-    candidate.rates.setdefault(kind, []).append(result["requests"] / result["seconds"])
 
 
 def main() -> None:

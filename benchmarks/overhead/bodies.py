@@ -13,7 +13,7 @@ receipt refund register renew repair replace report return review sample schedul
 """.split()
 
 
-ONCE = {"turns", "cold"}
+ONCE = {"turns", "cold", "stream"}
 """Kinds whose bodies are each sent once."""
 
 CONVERSATIONS = 200
