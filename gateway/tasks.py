@@ -112,14 +112,10 @@ class Continuation:
         elif self._waits_for is not None and not self._waits_for.cancel():
             self._is_cancelled = True  # what it waited for has happened, and the coroutine is about to continue
 
-    def _go_on(self, waited_for: "asyncio.Future[Any]") -> None:
+    def _go_on(self, _waited_for: "asyncio.Future[Any]") -> None:
         self._waits_for = None
         try:
-            if self._is_cancelled:
-                waited_for.cancelled() or waited_for.exception()  # seen: asyncio logs others
-                waits_for = self._work.throw(asyncio.CancelledError())
-            else:
-                waits_for = self._work.send(None)
+            waits_for = self._work.throw(asyncio.CancelledError()) if self._is_cancelled else self._work.send(None)
         except (StopIteration, asyncio.CancelledError):
             return
         self._continue_in_task(waits_for)
