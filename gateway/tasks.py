@@ -60,24 +60,72 @@ def in_daemon_thread(function: Callable[[], T], *, name: str) -> "asyncio.Future
     return future
 
 
-def start_eagerly(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None] | None":
-    """Run a coroutine up to its first wait at once; the rest is a task.
+def start_eagerly(work: Coroutine[Any, Any, None], name: str) -> "Continuation | None":
+    """Run a coroutine up to its first wait at once.
 
-    A coroutine that never waits costs no task and no iteration of the event loop. Until its first wait
-    ``asyncio.current_task()`` is None, so that it may use ``asyncio.timeout`` only behind ``in_task``.
+    A coroutine that never waits costs no iteration of the event loop, and one that only waits for one future no task.
+    ``asyncio.current_task()`` may be None in it, so that it may use ``asyncio.timeout`` only behind ``in_task``.
+
+    Args:
+        work: The coroutine. A cancellation ends it silently; any other exception gets to the loop's handler.
+        name: Name of its task, if it needs one.
 
     Returns:
-        The task; None: the coroutine is complete.
+        What is left of it; None: the coroutine is complete.
     """
     try:
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return asyncio.get_running_loop().create_task(_Rest(work, waits_for), name=name)
+    return Continuation(work, waits_for, name)
+
+
+class Continuation:
+    """A coroutine from its first wait on: continued by the future that it waits for, and in a task from its next wait.
+
+    Most requests wait once, for the replica's answer. A task takes two more iterations of the event loop.
+
+    Args:
+        work: The coroutine; it waits.
+        waits_for: What it waits for: a future, or None for one iteration of the loop.
+        name: Name of its task.
+    """
+
+    __slots__ = ("_is_cancelled", "_name", "_task", "_waits_for", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any, name: str) -> None:
+        self._work = work
+        self._name = name
+        self._waits_for: asyncio.Future[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_cancelled = False
+        if isinstance(waits_for, asyncio.Future):
+            self._waits_for = waits_for
+            waits_for.add_done_callback(self._go_on)
+        else:
+            self._continue_in_task(waits_for)
+
+    def cancel(self) -> None:
+        """Raise ``asyncio.CancelledError`` in the coroutine, as ``asyncio.Task.cancel`` does."""
+        if self._task is not None:
+            self._task.cancel()
+        elif self._waits_for is not None and not self._waits_for.cancel():
+            self._is_cancelled = True  # what it waited for has happened, and the coroutine is about to continue
+
+    def _go_on(self, _waited_for: "asyncio.Future[Any]") -> None:
+        self._waits_for = None
+        try:
+            waits_for = self._work.throw(asyncio.CancelledError()) if self._is_cancelled else self._work.send(None)
+        except (StopIteration, asyncio.CancelledError):
+            return
+        self._continue_in_task(waits_for)
+
+    def _continue_in_task(self, waits_for: Any) -> None:
+        self._task = asyncio.get_running_loop().create_task(_Rest(self._work, waits_for), name=self._name)
 
 
 async def in_task() -> None:
-    """Continue in a task, if ``start_eagerly`` runs the caller outside of one."""
+    """Continue in a task, if ``start_eagerly`` or a ``Continuation`` runs the caller outside of one."""
     if asyncio.current_task() is None:
         await asyncio.sleep(0)
 

@@ -1,7 +1,7 @@
 """One generation request of the public port: admission, body, answer, and what becomes of it if its client disconnects.
 
 The request is worked on as soon as its last byte has arrived, without a task or an iteration of the event loop; only
-what has to wait (a queue, a thread, the replica) continues as a task. A disconnect of the client cancels that task.
+what has to wait (a queue, a thread, the replica) continues later. A disconnect of the client cancels it.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Refusal
 from gateway.prompts import PromptRegistry
 from gateway.prompts.registry import PROMPT_ID, PROMPT_VERSION
-from gateway.tasks import start_eagerly
+from gateway.tasks import Continuation, start_eagerly
 from gateway.telemetry import Tracing
 from gateway.turns import Turns
 
@@ -68,7 +68,6 @@ class Generations:
         application_limits: Enforces the limits of applications.
 
     Attributes:
-        tasks: Requests that wait.
         open: Requests whose body is complete, and that are not over.
     """
 
@@ -97,7 +96,6 @@ class Generations:
         self.max_body_bytes = max_body_bytes
         self.digits_allowed = len(str(max_body_bytes)) - 1
         """A length of so few digits is allowed."""
-        self.tasks: set[asyncio.Task[None]] = set()
         self.open: set[GenerationExchange] = set()
         self._models = models
         self._observers = observers
@@ -106,6 +104,11 @@ class Generations:
         self._turns = turns
         self._prompts = prompts
         self._application_limits = application_limits
+
+    @property
+    def waiting(self) -> list[Continuation]:
+        """Requests that wait."""
+        return [generation.rest for generation in self.open if generation.rest is not None]
 
     def interrupt(self) -> None:
         """Shutdown: end every open answer with an error in the API's format."""
@@ -204,7 +207,7 @@ class GenerationExchange:
         request_id: Its id.
         peer: Address of the client; empty if unknown.
         trace: Its trace; None if it is not traced.
-        task: Its task; None unless it waits.
+        rest: What is left of its answer; None unless it waits.
         congested: See ``Sink``.
         gone: See ``Sink``.
         interrupted: See ``Sink``.
@@ -227,8 +230,8 @@ class GenerationExchange:
         "interrupted",
         "peer",
         "request_id",
+        "rest",
         "start",
-        "task",
         "trace",
         "write",
     )
@@ -243,7 +246,7 @@ class GenerationExchange:
         self.request_id = request_id_of(named.get(b"x-request-id", b""))
         self.peer = exchange.owner.peer
         self.trace: Trace | None = port.tracer.begin(headers) if port.tracer is not None else None
-        self.task: asyncio.Task[None] | None = None
+        self.rest: Continuation | None = None
         self._own_headers = port.cors.answer_headers(headers) if port.cors is not None else None
         self.start = exchange.start if self._own_headers is None else self._start_with_own
         self._grant: Grant | None = None
@@ -301,17 +304,13 @@ class GenerationExchange:
         if share is None or grant is None:
             return
         port.open.add(self)
-        task = start_eagerly(port.answer(self, grant, share, self._body), "http-request")
-        if task is not None:
-            self.task = task
-            port.tasks.add(task)
-            task.add_done_callback(port.tasks.discard)
+        self.rest = start_eagerly(port.answer(self, grant, share, self._body), "http-request")
 
     def client_gone(self) -> None:
         """See ``Receiver``."""
         self.gone = True
-        if self.task is not None:
-            self.task.cancel()
+        if self.rest is not None:
+            self.rest.cancel()
         else:
             self.end()
 
@@ -337,9 +336,9 @@ class GenerationExchange:
 
     def interrupt(self) -> None:
         """The gateway is shutting down: end the answer now. Idempotent."""
-        if self.task is not None and not self.interrupted and not self.exchange.complete:
+        if self.rest is not None and not self.interrupted and not self.exchange.complete:
             self.interrupted = True
-            self.task.cancel()
+            self.rest.cancel()
 
     def respond(self, error: GatewayError) -> None:
         """Answer with an error."""
@@ -350,7 +349,7 @@ class GenerationExchange:
     def end(self) -> None:
         """The request is over: release what it holds."""
         grant, share, trace = self._grant, self._share, self.trace
-        self._grant = self._share = self.trace = self.task = self._on_writable = None
+        self._grant = self._share = self.trace = self.rest = self._on_writable = None
         self._body.clear()
         self._port.open.discard(self)
         if grant is not None:

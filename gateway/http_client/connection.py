@@ -78,6 +78,7 @@ _KNOWN_SIZES = 1024
 
 _LOWEST_STATUS = 100
 _FIRST_FINAL_STATUS = 200
+_SWITCHING_PROTOCOLS = int(HTTPStatus.SWITCHING_PROTOCOLS)  # looking up the member calls a Python function
 _HIGHEST_STATUS = 599
 
 _IDLE_TIMEOUT = b" 408 "
@@ -371,7 +372,7 @@ class Connection(asyncio.Protocol):
         """A head is complete."""
         assert self._parser is not None
         status = self._parser.get_status_code()
-        if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS or status == HTTPStatus.SWITCHING_PROTOCOLS:
+        if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS or status == _SWITCHING_PROTOCOLS:
             raise httptools.HttpParserError(f"its status is {status:03}")
         if status < _FIRST_FINAL_STATUS:
             self._interim += 1

@@ -34,6 +34,6 @@ def ending_of_cancellation(sink: Sink) -> Ending:
     if not (sink.gone or sink.interrupted):
         raise  # noqa: PLE0704 - re-raises the CancelledError being handled
     task = asyncio.current_task()
-    assert task is not None
-    task.uncancel()
+    if task is not None:
+        task.uncancel()
     return Ending.CLIENT_GONE if sink.gone else Ending.INTERRUPTED

@@ -95,6 +95,7 @@ class LearnedRates:
 
     def __init__(self, start: Rates, pool: "LearnedRates | None" = None) -> None:
         self._start = start
+        self._start_base = max(start.base_seconds, _SHORTEST)
         self._pool = pool
         self._rates = start
         self._combined = start, start, start  # own rates, the pool's, and what both together say
@@ -137,20 +138,10 @@ class LearnedRates:
         """A first token came ``seconds`` after dispatch, ``prefill_tokens`` having been prefilled meanwhile."""
         if prefill_tokens < 0 or not 0 < seconds < math.inf:
             return
-        if self._pool is not None:
-            self._pool.observe_first_token(prefill_tokens, seconds)
         tokens = float(prefill_tokens)
-        self._recent.append((tokens, seconds))
-        self._of_start.append(seconds / _expected(self._start, tokens))
-        self._observed += 1
-        self._evidence = self._evidence * _FADE + 1.0
-        if self._observed <= _RECENT:
-            self._fit_anew()
-            return
-        median = self._median_ratio()
-        fade = _FADE if 1 / _CHANGED < median < _CHANGED else _FADE_ON_CHANGE
-        self._add(tokens, seconds, median * _expected(self._rates, tokens), fade)
-        self._rates = self._fitted()
+        if self._pool is not None:
+            self._pool._learn_prefill(tokens, seconds)
+        self._learn_prefill(tokens, seconds)
 
     def observe_decode(self, completion_tokens: int, seconds: float) -> None:
         """``completion_tokens`` after the first took ``seconds``."""
@@ -177,6 +168,22 @@ class LearnedRates:
         if decode < seconds * _DECODE_SHARE:
             self.observe_first_token(prefill_tokens, seconds - decode)
 
+    def _learn_prefill(self, tokens: float, seconds: float) -> None:
+        """Move the line by an observation. Called twice for every stream: helpers would take longer than its sums."""
+        self._recent.append((tokens, seconds))
+        self._of_start.append(seconds / (self._start_base + tokens * self._start.prefill_seconds_per_token))
+        self._observed += 1
+        self._evidence = self._evidence * _FADE + 1.0
+        if self._observed <= _RECENT:
+            self._fit_anew()
+            return
+        base, rate = max(self._rates.base_seconds, _SHORTEST), self._rates.prefill_seconds_per_token
+        median = sorted([other / (base + count * rate) for count, other in self._recent])[_RECENT // 2]
+        fade = _FADE if 1 / _CHANGED < median < _CHANGED else _FADE_ON_CHANGE
+        sums = self._long if tokens >= _EVIDENCE_TOKENS else self._short
+        sums.add(tokens, seconds, median * (base + tokens * rate), fade)
+        self._rates = self._fitted()
+
     def _fit_anew(self) -> None:
         """Fit all observations while they are still at hand: what bounded the first was not learned from the others."""
         self._rates = replace(
@@ -186,23 +193,14 @@ class LearnedRates:
         )
         for number in range(_ROUNDS):
             self._long, self._short = _Sums(), _Sums()
-            median = self._median_ratio()
+            base, rate = max(self._rates.base_seconds, _SHORTEST), self._rates.prefill_seconds_per_token
+            median = _median([seconds / (base + tokens * rate) for tokens, seconds in self._recent], 1.0)
             for tokens, seconds in self._recent:
-                expected = median * _expected(self._rates, tokens)
+                expected = median * (base + tokens * rate)
                 if number < _ROUNDS // 2 or expected / _ABSURD < seconds < expected * _ABSURD:
-                    self._add(tokens, seconds, expected, _FADE)
+                    sums = self._long if tokens >= _EVIDENCE_TOKENS else self._short
+                    sums.add(tokens, seconds, expected, _FADE)
             self._rates = self._fitted()
-
-    def _median_ratio(self) -> float:
-        """Median ratio of the last few observations to the estimate."""
-        base, rate = max(self._rates.base_seconds, _SHORTEST), self._rates.prefill_seconds_per_token
-        return _median([seconds / (base + tokens * rate) for tokens, seconds in self._recent], 1.0)
-
-    def _add(self, tokens: float, seconds: float, expected: float, fade: float) -> None:
-        """Add an observation, bounded by the seconds that are expected by the last few and the belief."""
-        bounded = min(max(seconds, expected / _MAX_APART), expected * _MAX_APART)
-        weight = 1.0 if bounded == seconds else _FAR_WEIGHT
-        (self._long if tokens >= _EVIDENCE_TOKENS else self._short).add(tokens, bounded, fade, weight)
 
     def _fitted(self) -> Rates:
         long, short = self._long, self._short
@@ -214,11 +212,15 @@ class LearnedRates:
         scale = _median(self._of_start, 1.0)
         base, rate = scale * base, scale * rate
         # Not far outside of what was seen: a start value far out would turn the line like a long lever.
-        prior = min(_PRIOR_TOKENS, max(2 * long.x / long.weight, _EVIDENCE_TOKENS))
+        prior = 2 * long.x / long.weight
+        if prior > _PRIOR_TOKENS:
+            prior = _PRIOR_TOKENS
+        elif prior < _EVIDENCE_TOKENS:
+            prior = _EVIDENCE_TOKENS
         weight = long.weight + short.weight + 2 * _PRIOR_WEIGHT
         x = long.x + short.x + _PRIOR_WEIGHT * prior
         y = long.y + short.y + _PRIOR_WEIGHT * (2 * base + rate * prior)
-        xx = long.xx + short.xx + _PRIOR_WEIGHT * prior**2
+        xx = long.xx + short.xx + _PRIOR_WEIGHT * prior * prior
         xy = long.xy + short.xy + _PRIOR_WEIGHT * prior * (base + rate * prior)
         slope = (weight * xy - x * y) / (weight * xx - x * x)
         if slope * x > y:  # the line would meet the axis below zero: go through the origin instead
@@ -246,8 +248,20 @@ class _Sums:
     def __init__(self) -> None:
         self.weight = self.x = self.y = self.xx = self.xy = 0.0
 
-    def add(self, x: float, y: float, fade: float, weight: float) -> None:
-        """Add an observation; those before fade."""
+    def add(self, x: float, y: float, expected: float, fade: float) -> None:
+        """Add an observation; those before fade.
+
+        Args:
+            x: Its tokens.
+            y: Its seconds.
+            expected: What the last few and the belief suggest; bounds its seconds.
+            fade: Factor of the observations before.
+        """
+        weight = 1.0
+        if y < expected / _MAX_APART:
+            y, weight = expected / _MAX_APART, _FAR_WEIGHT
+        elif y > expected * _MAX_APART:
+            y, weight = expected * _MAX_APART, _FAR_WEIGHT
         self.weight = self.weight * fade + weight
         self.x = self.x * fade + weight * x
         self.y = self.y * fade + weight * y
@@ -273,11 +287,15 @@ class _Mean:
     def observe(self, value: float) -> float:
         """Take in an observation above 0; returns the mean."""
         self._recent.append(value)
-        median = _median(self._recent, self._value or value)
-        bounded = min(max(value, median / self._max_apart), median * self._max_apart)
-        changed = not self._value / _CHANGED < median < self._value * _CHANGED
-        self._value += (_GAIN_ON_CHANGE if changed else _GAIN) * (bounded - self._value)
-        return self._value
+        mean, apart = self._value, self._max_apart
+        median = _median(self._recent, mean or value)
+        if value < median / apart:
+            value = median / apart
+        elif value > median * apart:
+            value = median * apart
+        gain = _GAIN if mean / _CHANGED < median < mean * _CHANGED else _GAIN_ON_CHANGE
+        self._value = mean = mean + gain * (value - mean)
+        return mean
 
 
 def _median(values: Iterable[float], belief: float) -> float:
@@ -286,7 +304,3 @@ def _median(values: Iterable[float], belief: float) -> float:
     if len(ordered) < _CERTAIN:
         ordered = sorted([*ordered, *[belief] * (_CERTAIN - len(ordered))])
     return ordered[(len(ordered) - 1) // 2]
-
-
-def _expected(rates: Rates, tokens: float) -> float:
-    return max(rates.base_seconds, _SHORTEST) + tokens * rates.prefill_seconds_per_token

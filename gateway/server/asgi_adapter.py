@@ -14,6 +14,7 @@ from gateway.api.public import PublicApp
 from gateway.core.errors import ClientGone, PayloadTooLarge
 from gateway.core.exchange import Exchange, InvalidResponse, Receiver
 from gateway.core.request import Endpoint
+from gateway.tasks import Continuation
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -202,9 +203,9 @@ class PublicHandler:
         self._asgi = AsgiHandler(app)
 
     @property
-    def tasks(self) -> Collection[asyncio.Task[None]]:
-        """The tasks of requests that are under way."""
-        return self._asgi.tasks | self._generations.tasks
+    def tasks(self) -> Collection[asyncio.Task[None] | Continuation]:
+        """See ``Handler``."""
+        return [*self._asgi.tasks, *self._generations.waiting]
 
     def __call__(self, exchange: Exchange) -> Receiver:
         """See ``Handler``."""

@@ -20,6 +20,7 @@ from gateway.core.errors import ConfigInvalid
 from gateway.core.exchange import Exchange, Receiver
 from gateway.server.client_connection import ClientConnection
 from gateway.server.port import OpenConnection, Port, PortOptions
+from gateway.tasks import Continuation
 
 _LAST_WORDS_SECONDS = 1
 """Seconds after the grace period in which open answers send their error, before their tasks are cancelled."""
@@ -42,8 +43,8 @@ class TaskHandler(Protocol):
     """Answers the requests of a port."""
 
     @property
-    def tasks(self) -> Collection[asyncio.Task[Any]]:
-        """The tasks of requests that are under way."""
+    def tasks(self) -> Collection[asyncio.Task[Any] | Continuation]:
+        """The requests that are under way; to be cancelled."""
         ...
 
     def __call__(self, exchange: Exchange) -> Receiver:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from struct import iter_unpack
-from typing import cast
+from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
@@ -170,20 +170,20 @@ def _run_bytes(block: int) -> int:
 
 
 def _hash_run(previous: int, part: bytes, block: int) -> list[BlockHash]:
-    hashes: list[int] = []
+    hashes: list[Any] = []  # of ``BlockHash``: converting each would take longer than hashing it
     for (tokens,) in iter_unpack(f"{block}s", part):  # faster than slices
         previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + tokens)
         hashes.append(previous)
-    return cast(list[BlockHash], hashes)
+    return hashes
 
 
 def _hashed(previous: int, part: bytes, block: int, extras: Iterable[bytes | None]) -> list[BlockHash]:
     """The hashes of blocks with extras, one for each block; further extras are not taken."""
-    hashes: list[int] = []
+    hashes: list[Any] = []
     for start, extra in zip(range(0, len(part), block), extras, strict=False):
         previous = xxh3_64_intdigest(previous.to_bytes(8, "little") + part[start : start + block] + (extra or b""))
         hashes.append(previous)
-    return cast(list[BlockHash], hashes)
+    return hashes
 
 
 def _extras(media: Sequence[MediaItem], block_size: int) -> Iterator[bytes | None]:

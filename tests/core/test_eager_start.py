@@ -1,6 +1,8 @@
 """A coroutine that runs at once up to its first wait."""
 
 import asyncio
+import gc
+from contextvars import ContextVar
 
 import pytest
 
@@ -8,18 +10,33 @@ from gateway.tasks import by_deadline, in_task, start_eagerly
 
 
 async def started(work, *, cancelled=False):
-    """Start work where requests are started: in a callback of the loop, outside of any task. ``cancelled``: at once."""
+    """Start work where requests are started: in a callback of the loop, outside of any task. ``cancelled``: at once.
+
+    Returns:
+        What ``start_eagerly`` returns, and a future with the work's result.
+    """
     loop = asyncio.get_running_loop()
-    outcome = loop.create_future()
+    begun, ended = loop.create_future(), loop.create_future()
+
+    async def noted():
+        try:
+            result = await work
+        except asyncio.CancelledError:
+            ended.cancel()
+            raise
+        except Exception as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(result)
 
     def start():
-        task = start_eagerly(work, "work")
+        rest = start_eagerly(noted(), "work")
         if cancelled:
-            task.cancel()
-        outcome.set_result([task])
+            rest.cancel()
+        begun.set_result(rest)
 
     loop.call_soon(start)
-    return (await outcome)[0]
+    return await begun, ended
 
 
 async def test_one_that_does_not_wait_is_over_at_once_and_has_no_task():
@@ -28,11 +45,12 @@ async def test_one_that_does_not_wait_is_over_at_once_and_has_no_task():
     async def work():
         steps.append(asyncio.current_task())
 
-    assert await started(work()) is None
+    rest, _ = await started(work())
+    assert rest is None
     assert steps == [None]
 
 
-async def test_one_that_waits_continues_as_a_task():
+async def test_one_that_waits_for_one_future_has_no_task_and_one_that_waits_again_has_one():
     steps = []
     event = asyncio.Event()
 
@@ -41,13 +59,43 @@ async def test_one_that_waits_continues_as_a_task():
         await event.wait()
         steps.append(asyncio.current_task())
         await asyncio.sleep(0)
-        await in_task()
+        steps.append(asyncio.current_task().get_name())
 
-    task = await started(work())
+    _, ended = await started(work())
     assert steps == ["begun"]
     event.set()
-    await task
-    assert steps == ["begun", task]
+    await ended
+    assert steps == ["begun", None, "work"]
+
+
+async def test_one_that_lets_the_loop_run_has_a_task():
+    steps = []
+
+    async def work():
+        await asyncio.sleep(0)
+        steps.append(asyncio.current_task().get_name())
+
+    _, ended = await started(work())
+    await ended
+    assert steps == ["work"]
+
+
+async def test_a_context_variable_keeps_its_value_across_waits():
+    number = ContextVar("number")
+    futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    seen = []
+
+    async def work():
+        for place, future in enumerate(futures):
+            number.set(place)
+            await future
+            seen.append(number.get())
+
+    _, ended = await started(work())
+    for future in futures:
+        future.set_result(None)
+    await ended
+    assert seen == [0, 1, 2]
 
 
 @pytest.mark.parametrize("iterations", [None, 0, 1, 2])
@@ -61,21 +109,92 @@ async def test_a_cancellation_arrives_where_it_waits(iterations):
         except asyncio.CancelledError:
             seen.append("cancelled")
 
-    task = await started(work(), cancelled=iterations is None)
+    rest, ended = await started(work(), cancelled=iterations is None)
     for _ in range(iterations or 0):
         await asyncio.sleep(0)
-    task.cancel()
-    await task
+    rest.cancel()
+    await ended
     assert seen == ["cancelled"]
 
 
-async def test_an_error_is_the_tasks():
+@pytest.mark.parametrize("error", [None, ValueError("x")])
+async def test_a_cancellation_arrives_although_what_it_waited_for_has_just_happened(error):
+    loop = asyncio.get_running_loop()
+    seen, logged = [], []
+    loop.set_exception_handler(lambda _, context: logged.append(context["message"]))
+
     async def work():
+        try:
+            await futures.pop()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
         await asyncio.sleep(0)
+        seen.append("goes on")
+
+    futures = [loop.create_future()]
+    (future,) = futures
+    rest, ended = await started(work())
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+    rest.cancel()
+    await ended
+    assert seen == ["cancelled", "goes on"]
+    del future
+    gc.collect()
+    assert logged == []  # an error that nothing waits for any more
+
+
+async def test_a_second_cancellation_arrives_at_its_second_wait():
+    event = asyncio.Event()
+    seen = []
+
+    async def work():
+        for wait in ("first", "second"):
+            try:
+                await event.wait()
+            except asyncio.CancelledError:
+                seen.append(wait)
+
+    rest, ended = await started(work())
+    rest.cancel()
+    while not seen:
+        await asyncio.sleep(0)
+    rest.cancel()
+    await ended
+    assert seen == ["first", "second"]
+
+
+async def test_a_cancellation_of_what_is_over_is_without_effect():
+    future = asyncio.get_running_loop().create_future()
+
+    async def work():
+        await future
+        return 3
+
+    rest, ended = await started(work())
+    future.set_result(None)
+    assert await ended == 3
+    rest.cancel()
+    await asyncio.sleep(0)
+
+
+async def test_an_error_gets_to_the_loops_handler():
+    future = asyncio.get_running_loop().create_future()
+    errors = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+
+    async def work():
+        await future
         raise KeyError("x")
 
-    with pytest.raises(KeyError):
-        await (await started(work()))
+    asyncio.get_running_loop().call_soon(start_eagerly, work(), "work")
+    await asyncio.sleep(0)
+    future.set_result(None)
+    while not errors:
+        await asyncio.sleep(0)
+    assert [str(error) for error in errors] == ["'x'"]
 
 
 async def test_in_task_makes_timeouts_possible():
@@ -84,8 +203,9 @@ async def test_in_task_makes_timeouts_possible():
         async with asyncio.timeout(0.01):
             await asyncio.Event().wait()
 
+    _, ended = await started(work())
     with pytest.raises(TimeoutError):
-        await (await started(work()))
+        await ended
 
 
 async def test_by_deadline_ends_what_waits_too_long_and_costs_no_task_otherwise():
@@ -106,7 +226,8 @@ async def test_by_deadline_ends_what_waits_too_long_and_costs_no_task_otherwise(
         except TimeoutError:
             outcomes.append("too late")
 
-    await (await started(work()))
+    _, ended = await started(work())
+    await ended
     assert outcomes == [3, None, "too late"]
 
 
@@ -124,12 +245,12 @@ async def test_a_cancellation_arrives_behind_a_deadline_too(iterations):
     async def work():
         await by_deadline(waits(), asyncio.get_running_loop().time() + 60)
 
-    task = await started(work(), cancelled=iterations is None)
+    rest, ended = await started(work(), cancelled=iterations is None)
     for _ in range(iterations or 0):
         await asyncio.sleep(0)
-    task.cancel()
+    rest.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await task
+        await ended
     assert seen == ["cancelled"]
 
 
@@ -138,6 +259,7 @@ async def test_what_it_waited_for_is_cancelled_with_it():
         await future
 
     future = asyncio.get_running_loop().create_future()
+    _, ended = await started(work(), cancelled=True)
     with pytest.raises(asyncio.CancelledError):
-        await (await started(work(), cancelled=True))
+        await ended
     assert future.cancelled()
