@@ -176,7 +176,7 @@ def _explained(
     otherwise = Reason.RESET
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:
-        # The reference was computed as well, even if its blocks were evicted from the table.
+        # The reference was computed as well, even if its blocks are remembered no more.
         whole = max(min(equal, own - 1), 0) // size * size
         if here == other and compared.found.reference.where == record.where:
             here = max(here, whole)
