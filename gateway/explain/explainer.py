@@ -113,9 +113,6 @@ class Explainer:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
         found = self._references.find(kept, record.at, _known(record, seen))
-        if found is not None and found.reference.ids == kept.ids:
-            # A prompt that is sent again is held once.
-            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
         explanation = _explained(record, kept, seen, found, self._places)
         if record.held_out is not HeldOut.SALTED:
             self._remember(record, kept)
