@@ -156,7 +156,7 @@ def measure(args: Namespace) -> Result:
             " eight replicas whose caches never evict; explanations with their default limits. MiB: what the process"
             f" grew by, for all stages together. The first {args.explained:,} conversations are explained when they"
             " begin, the others only when they are measured: explaining takes most of the time of a run, and remembers"
-            " a million blocks and 128 MiB of prompts at most."
+            " a million blocks and 80 MiB of prompts at most."
         ],
     )
 

@@ -170,7 +170,7 @@ class ExplainSettings(BaseModel):
     journal_ttl_seconds: float = Field(default=3600, gt=0)
     """Seconds after which a request's details are forgotten."""
 
-    reference_mib: int = Field(default=128, ge=1, le=65_536)
+    reference_mib: int = Field(default=80, ge=1, le=65_536)
     """MiB of earlier prompts, text and token ids, that later ones are compared with. They are in the memory of the
     explain worker only. Too small: conversations whose turns are far apart find nothing to be compared with, and
     their changes are not reported."""

@@ -60,7 +60,7 @@ def compare(
     if found is None:
         return None
     reference = found.reference
-    ids, equal = _nearest(reference, kept.ids)
+    ids, equal = _nearest(found, kept.ids)
     then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(record, found, kept, equal, known, places=places)
@@ -89,10 +89,14 @@ def compare(
     return Compared(found, equal, behind, _cause(record, found, kept, difference), windows)
 
 
-def _nearest(reference: KeptRequest, prompt: bytes) -> tuple[bytes, int]:
+def _nearest(found: ReferenceMatch, prompt: bytes) -> tuple[bytes, int]:
     """Of the sequences that the reference left in the engine's cache the one with the longest common prefix; the first
     on a tie; and that prefix in tokens."""
+    reference = found.reference
     ids, *others = _sequences(reference)
+    if found.equal < len(reference.ids) // TOKEN_BYTES:
+        # The prompts differ before any reply.
+        return ids, found.equal
     equal = common_tokens(ids, prompt)
     for other in others:
         longer = common_tokens(other, prompt)

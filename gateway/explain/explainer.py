@@ -113,9 +113,6 @@ class Explainer:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
         found = self._references.find(kept, record.at, _known(record, seen))
-        if found is not None and found.reference.ids == kept.ids:
-            # A prompt that is sent again is held once.
-            kept = msgspec.structs.replace(kept, ids=found.reference.ids)
         explanation = _explained(record, kept, seen, found, self._places)
         if record.held_out is not HeldOut.SALTED:
             self._remember(record, kept)
@@ -176,7 +173,7 @@ def _explained(
     otherwise = Reason.RESET
     equal = compared.equal if compared else 0
     if compared is not None and len(lengths) == 1:
-        # The reference was computed as well, even if its blocks were evicted from the table.
+        # The reference was computed as well, even if its blocks are remembered no more.
         whole = max(min(equal, own - 1), 0) // size * size
         if here == other and compared.found.reference.where == record.where:
             here = max(here, whole)

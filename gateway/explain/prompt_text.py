@@ -129,7 +129,7 @@ class PromptText(msgspec.Struct, frozen=True):
 class KnownParts:
     """Tools and messages with tool calls of earlier bodies, which take long to read.
 
-    Bounded in bytes: it starts again when it is full.
+    Bounded in bytes, unless a single part is larger: it starts again when it is full.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -167,9 +167,10 @@ class KnownParts:
         self._bytes = 0
 
     def _make_room(self, key: bytes) -> None:
-        if self._bytes > self._max_bytes:
+        size = _PART_BYTES + _BYTES_PER_KEY_BYTE * len(key)
+        if self._bytes + size > self._max_bytes:
             self.clear()
-        self._bytes += _PART_BYTES + _BYTES_PER_KEY_BYTE * len(key)
+        self._bytes += size
 
 
 def prompt_text(endpoint: str, fields: Mapping[str, Any], known: KnownParts | None = None) -> PromptText:

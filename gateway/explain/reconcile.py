@@ -112,8 +112,8 @@ def reply_choices(outcome: Outcome) -> Sequence[ReplyChoice]:
 
 def _event_pieces(stream: bytes) -> list[_AnswerPiece]:
     """The events of a stream, decoded as one list if all of them have the usual form: in half of the time."""
-    events, _, _ = stream.rpartition(b"\n\ndata: [DONE]")
-    if events.startswith(_DATA):
+    events, _, behind = stream.rpartition(b"\n\ndata: [DONE]")
+    if events.startswith(_DATA) and not behind.strip():
         # No JSON text has line breaks within a string, so these are the places between two events.
         try:
             return _decode_all(b"[%b]" % events[len(_DATA) :].replace(b"\n\n" + _DATA, b","))

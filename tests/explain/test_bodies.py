@@ -100,6 +100,14 @@ def test_known_tools_are_bounded_in_bytes():
     assert known.tools([{"name": "first"}]) is not first
 
 
+def test_of_large_tools_no_more_are_known_than_fit():
+    known = KnownParts(100_000)
+    one, other = [{"name": "a" * 20_000}], [{"name": "b" * 20_000}]
+    first, second = known.tools(one), known.tools(other)
+    assert known.tools(other) is second
+    assert known.tools(one) is not first
+
+
 def test_a_forgotten_body_is_not_taken_for_a_request_without_one():
     bodies = Bodies()
     key = bodies.key(b'{"messages": []}')

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.explanation import MEASUREMENT, CacheEvent, CacheHistory
-from gateway.explain.worker import ExplainClient
+from gateway.explain.worker import ExplainClient, explain_client
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 
 
@@ -69,6 +69,17 @@ async def test_text_is_accepted_as_soon_as_the_client_is_started(tmp_path):
         harness.client.record_request(request("Before the process runs."))
         assert await harness.missed(68) == {"new_content": 68}
     assert not harness.client.accepts_text
+
+
+async def test_what_waited_for_the_process_is_sent_in_batches_that_do_not_wait_for_further_requests(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(explain_client, "_GATHER_SECONDS", 3600)
+    async with ClientHarness(tmp_path) as harness:
+        for number in range(10):
+            harness.client.record_request(request("x" * (50_000 + number), request_id=f"req-{number}"))
+        await harness.missed(680)
+        assert harness.counts.skipped == 0
 
 
 async def test_errors_of_questions_keep_status_code_and_parameter(tmp_path):

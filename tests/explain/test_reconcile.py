@@ -115,6 +115,12 @@ def test_the_text_of_a_stream_is_that_of_the_events_that_have_text(event):
         assert [reply.text for reply in reply_choices(outcome(answer=events + end, streamed=True))] == ["AB"]
 
 
+def test_text_behind_the_end_mark_of_a_stream_is_text_of_the_answer():
+    text = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+    answer = [text % b"A", b"data: [DONE]\n\n", text % b"B"]
+    assert [reply.text for reply in reply_choices(outcome(answer=answer, streamed=True))] == ["AB"]
+
+
 def test_stream_teaches_prefill_and_decode_times():
     speed = LearnedRates(RATES)
     for tokens in range(200, 3000, 40):

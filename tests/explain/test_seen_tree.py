@@ -77,6 +77,24 @@ def test_ends_of_chains_whose_beginning_was_never_given_are_known_behind_them(wr
         assert notes(tree, blocks, start=start) == known
 
 
+def test_an_end_whose_beginning_was_never_given_is_found_from_any_of_its_blocks():
+    tree, blocks = BlockTree(LARGE, whole_chains=False), chain(range(12))
+    put(tree, blocks[4:10], 1)
+    for start in range(4, 10):
+        assert notes(tree, blocks, start=start) == [1] * (10 - start)
+    for start in (0, 3, 10, 11):
+        assert notes(tree, blocks, start=start) == []
+
+
+def test_of_two_ends_with_a_gap_between_them_the_first_does_not_lead_to_the_second():
+    tree, blocks = BlockTree(LARGE, whole_chains=False), chain(range(12))
+    put(tree, blocks[2:4], 1)
+    put(tree, blocks[6:8], 2)
+    assert notes(tree, blocks, start=2) == [1] * 2
+    assert notes(tree, blocks, start=4) == []
+    assert notes(tree, blocks, start=7) == [2]
+
+
 def test_a_beginning_that_arrives_after_its_end_is_joined_with_it():
     tree, blocks = BlockTree(LARGE, whole_chains=False), chain(range(12))
     put(tree, blocks[6:], 1)

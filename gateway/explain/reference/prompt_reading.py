@@ -6,7 +6,9 @@ from functools import cached_property
 
 from gateway.explain.prompt_text import PromptText
 from gateway.explain.reference.frame import Frame
-from gateway.explain.reference.reference_index import KeptRequest, SharedTexts, Thread, feature_keys
+from gateway.explain.reference.packed_ids import PackedIds
+from gateway.explain.reference.reference_index import KeptRequest, Thread, feature_keys
+from gateway.explain.reference.shared_texts import SharedTexts
 
 _REQUEST_BYTES = 900
 
@@ -16,7 +18,8 @@ class KeptEntry:
     """A kept request with its index keys.
 
     Attributes:
-        kept: The request.
+        kept: The request, without its ids.
+        ids: Its ids.
         group: Number of its group; None if it has no skeleton.
         keys: Its keys in the index.
         digests: Digests of its messages, as in ``Thread``.
@@ -25,6 +28,7 @@ class KeptEntry:
     """
 
     kept: KeptRequest
+    ids: PackedIds
     group: int | None
     keys: tuple[int, ...]
     digests: tuple[int, ...]
@@ -81,10 +85,10 @@ def beginning_keys(tenant: str, frame: Frame) -> Sequence[int]:
     return [hash((tenant, "beginning", each)) for each in frame.beginnings]
 
 
-def own_bytes(kept: KeptRequest) -> int:
-    """Memory of a request besides its messages and tools."""
-    parts = len(kept.text.messages) + len(kept.text.tools)
-    size = _REQUEST_BYTES + len(kept.session) + len(kept.ids) + 8 * parts
+def own_bytes(kept: KeptRequest, ids: PackedIds) -> int:
+    """Memory of a request besides its messages, its tools and the pieces of its ids."""
+    parts = len(kept.text.messages) + len(kept.text.tools) + len(ids.pieces)
+    size = _REQUEST_BYTES + len(kept.session) + 8 * parts
     for reply in kept.replies:
         size += 2 * len(reply.text or "") + len(reply.ids or b"") + 200
     for name, value in kept.text.arguments.items():

@@ -18,7 +18,7 @@ from gateway.explain.bodies import TextMemo
 from gateway.explain.prompt_text import PROMPT_ROLE
 from gateway.explain.reference.frame import Frames
 from gateway.explain.reference.known import NOTHING_KNOWN, Known
-from gateway.explain.reference.overlap import common_tokens
+from gateway.explain.reference.packed_ids import PackedIds, packed
 from gateway.explain.reference.prompt_reading import (
     KeptEntry,
     PromptReading,
@@ -36,8 +36,8 @@ from gateway.explain.reference.reference_index import (
     KeptRequest,
     Postings,
     ReferenceMatch,
-    SharedTexts,
 )
+from gateway.explain.reference.shared_texts import SharedTexts
 
 _SESSION_REQUESTS = 8
 """Number of the last requests of a session that are candidates: agents send several at a time."""
@@ -86,6 +86,7 @@ class References:
         self._groups = Groups()
         self._texts = SharedTexts()
         self._last_read: PromptReading | None = None
+        self._last_packed = b"", packed(b"")
         self._readings: TextMemo[PromptReading] = TextMemo(max_bytes // _READINGS_PART)
 
     def __len__(self) -> int:
@@ -109,11 +110,14 @@ class References:
         number, chosen_by = self._choose(kept, reading)
         if number is None:
             return None
-        if known.tokens:
-            equal = common_tokens(self._entries[number].kept.ids, kept.ids)
-            if known.exceeds(equal, len(kept.ids) // TOKEN_BYTES):
-                number, chosen_by = self._sharing_most(kept, reading, number, chosen_by, equal)
-        return ReferenceMatch(self._entries[number].kept, chosen_by, chosen_by in ("session", "conversation"))
+        ids = self._packed(kept.ids)
+        equal = ids.common_tokens(self._entries[number].ids)
+        if known.tokens and known.exceeds(equal, ids.tokens):
+            number, chosen_by, equal = self._sharing_most(kept, reading, number, chosen_by, equal)
+        entry = self._entries[number]
+        # What both have in common needs no unpacking.
+        found = msgspec.structs.replace(entry.kept, ids=entry.ids.unpacked(kept.ids[: equal * TOKEN_BYTES]))
+        return ReferenceMatch(found, chosen_by, chosen_by in ("session", "conversation"), equal)
 
     def keep(self, kept: KeptRequest, now: float) -> None:
         """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.
@@ -123,10 +127,12 @@ class References:
         self.expire(now)
         reading = self._read(kept)
         self._last_read = None
-        bytes_of_request = own_bytes(kept)
-        text, bytes_of_text = self._texts.share(kept.text)
-        if bytes_of_request + bytes_of_text > self._max_bytes // _LARGEST_PART:
-            self._texts.release(text)
+        text, ids, shared_bytes = self._texts.share(kept.text, self._packed(kept.ids))
+        self._last_packed = b"", packed(b"")
+        held = msgspec.structs.replace(kept, text=text, ids=b"")
+        bytes_of_request = own_bytes(held, ids)
+        if bytes_of_request + shared_bytes > self._max_bytes // _LARGEST_PART:
+            self._texts.release(text, ids)
             return
         before = self._continued(kept, reading)
         keys = tuple(set(self._keys(kept, reading, continues=before is not None)))
@@ -134,8 +140,7 @@ class References:
         if before is not None:
             self._drop_earlier_turn(before, kept)
         number, self._next = self._next, self._next + 1
-        shared = msgspec.structs.replace(kept, text=text)
-        self._entries[number] = KeptEntry(shared, reading.group, keys, reading.thread.digests, before, size)
+        self._entries[number] = KeptEntry(held, ids, reading.group, keys, reading.thread.digests, before, size)
         self._entries_bytes += size
         self._models[kept.model] += 1
         self._postings.add(keys, number)
@@ -169,20 +174,20 @@ class References:
 
     def _sharing_most(
         self, kept: KeptRequest, reading: PromptReading, number: int, chosen_by: ChosenBy, equal: int
-    ) -> tuple[int, ChosenBy]:
-        """The candidate with the longest common prefix, if it is longer than the ``equal`` tokens of ``number``."""
-        best, one_more = number, (equal + 1) * TOKEN_BYTES
-        beginning = kept.ids[:one_more]
+    ) -> tuple[int, ChosenBy, int]:
+        """The candidate with the longest common prefix, if it is longer than the ``equal`` tokens of ``number``; and
+        that length."""
+        best, ids = number, self._packed(kept.ids)
         for each in self._sharing_much(kept, reading):
-            ids = self._entries[each].kept.ids
             # Few candidates share more than the best one so far: the others need one look.
-            if ids.startswith(beginning) and one_more <= len(kept.ids):
-                best, one_more = each, (common_tokens(ids, kept.ids) + 1) * TOKEN_BYTES
-                beginning = kept.ids[:one_more]
+            if self._entries[each].ids.may_begin_like(ids, equal + 1):
+                shared = ids.common_tokens(self._entries[each].ids)
+                if shared > equal:
+                    best, equal = each, shared
         if best == number:
-            return number, chosen_by
+            return number, chosen_by, equal
         are_turns = reading.thread.common_messages(self._entries[best].digests) >= len(self._entries[number].digests)
-        return best, chosen_by if are_turns else "skeleton"
+        return best, chosen_by if are_turns else "skeleton", equal
 
     def _sharing_much(self, kept: KeptRequest, reading: PromptReading) -> list[int]:
         """Requests that may share most of the prompt: of the same prompt, and of the same skeleton."""
@@ -204,7 +209,8 @@ class References:
             self._of_group(kept, reading.group) is not None
         ):
             return None
-        equal = {number: common_tokens(self._entries[number].kept.ids, kept.ids) for number in numbers}
+        ids = self._packed(kept.ids)
+        equal = {number: ids.common_tokens(self._entries[number].ids) for number in numbers}
         longest = max(equal.values(), default=0)
         return max(
             (number for number in numbers if equal[number] > longest - _SAME_TOKENS),
@@ -366,6 +372,12 @@ class References:
         self._last_read = reading
         return reading
 
+    def _packed(self, ids: bytes) -> PackedIds:
+        # ``find`` and then ``keep`` read the same request.
+        if ids is not self._last_packed[0]:
+            self._last_packed = ids, packed(ids)
+        return self._last_packed[1]
+
     def _keys(self, kept: KeptRequest, reading: PromptReading, *, continues: bool) -> list[int]:
         keys = [same_key(kept), *reading.thread.keys(kept, continues), *beginning_keys(kept.tenant, reading.frame)]
         if kept.session:
@@ -400,7 +412,7 @@ class References:
         self._models[entry.kept.model] -= 1
         if not self._models[entry.kept.model]:
             del self._models[entry.kept.model]
-        self._texts.release(entry.kept.text)
+        self._texts.release(entry.kept.text, entry.ids)
         self._postings.discard(entry.keys, number)
         if entry.group is not None and entry.group not in self._postings:
             self._groups.remove(entry.group)

@@ -105,8 +105,11 @@ class BlockTree:
             if run is None:
                 if depth >= start:
                     break
-                # What is in front may be unknown: of other gateways only the end of a chain may have arrived.
-                depth = start
+                # Of what other gateways computed, only the end of a chain may have arrived: it may begin before
+                # ``start``.
+                depth = self._next_run(key, chain, depth + 1, start + 1)
+                if depth > start:
+                    break
                 continue
             end = _common_end(run.hashes, chain, depth, stop)
             if end > start:
@@ -140,10 +143,8 @@ class BlockTree:
                 run.note = new
                 path.append(run)
             else:
-                rest = chain[depth:]
-                if not self._whole_chains:
-                    del rest[self._unknown(key, rest) :]
-                end = depth + len(rest)
+                end = total if self._whole_chains else self._next_run(key, chain, depth + 1, total)
+                rest = chain[depth:end]
                 self.nbytes += _HASH_BYTES * len(rest)
                 if self._whole_chains and path and path[-1].note == new:
                     path[-1].hashes.extend(rest)
@@ -164,10 +165,11 @@ class BlockTree:
         self._ends.older = self._ends.newer = self._ends
         self.nbytes = 0
 
-    def _unknown(self, key: int, hashes: Hashes) -> int:
-        """Number of blocks in front of the next one that begins a run; the first one is known to begin none."""
-        is_known = map(self._runs.__contains__, map(key.__xor__, hashes))
-        return next(compress(count(), is_known), len(hashes))
+    def _next_run(self, key: int, chain: Hashes, depth: int, stop: int) -> int:
+        """The first block from ``depth`` to before ``stop`` that begins a run; ``stop`` for none."""
+        # A view, because a copy of the rest for each run would take quadratic time.
+        is_known = map(self._runs.__contains__, map(key.__xor__, memoryview(chain)[depth:stop]))
+        return next(compress(count(depth), is_known), stop)
 
     def _added(self, name: int, hashes: Hashes, noted: int) -> _BlockRun:
         run = self._runs[name] = _BlockRun(name, hashes, noted)

@@ -52,6 +52,9 @@ from gateway.stats.prices import TokenPrices
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
 _GATHER_SECONDS = 0.05
+_BETWEEN_BATCHES_SECONDS = 0.005
+"""Pause behind a full batch, for the requests in the gateway's event loop, if more is waiting."""
+
 _SAMPLE_BYTES = 400
 """Size of an experiment's sample in the send buffer."""
 _MIB = 1024 * 1024
@@ -310,9 +313,10 @@ class ExplainClient:
             self._send_buffer.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
             self._flush_later()
 
-    def _flush_later(self) -> None:
+    def _flush_later(self, *, soon: bool = False) -> None:
         if self._flush_timer is None and self._has_options:
-            self._flush_timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush)
+            pause = _BETWEEN_BATCHES_SECONDS if soon else _GATHER_SECONDS
+            self._flush_timer = asyncio.get_running_loop().call_later(pause, self._flush)
 
     def _cancel_flush(self) -> None:
         if self._flush_timer is not None:
@@ -325,7 +329,7 @@ class ExplainClient:
         if self._has_options and child is not None and (frames := self._send_buffer.encoded()):
             child.write(frames)
             if self._send_buffer.unsent_bytes:
-                self._flush_later()
+                self._flush_later(soon=True)
 
     def _send(self, message: ToWorker) -> None:
         """Send a message that is not held, behind the frames sent now; ``on_started`` repeats one that is too early."""
