@@ -58,6 +58,10 @@ _CLASSES: dict[str, str] = {
 }
 
 
+_PIECES = frozenset(piece for word in _CLASSES for piece in word.split("'"))
+_ASCII_LETTERS = str.maketrans({chr(number): " " for number in range(128) if not chr(number).isalpha()})
+
+
 def ascii_digits(text: str) -> str:
     """The text, of the same length, with decimal digits of all scripts as ASCII."""
     return _FOREIGN_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text)
@@ -70,6 +74,9 @@ def marked(text: str) -> str:
         text = ascii_digits(text)
         text = _SCRIPTLESS.sub(lambda match: (WEEKDAY if match["weekday"] else HALF) * len(match[0]), text)
         text = text.replace("：", ":")
+    elif _PIECES.isdisjoint(text.lower().translate(_ASCII_LETTERS).split()):
+        # Most texts have none; replacing each word by itself takes several times as long.
+        return text
     return _WORD.sub(_mark_word, text)
 
 

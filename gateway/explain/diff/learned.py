@@ -31,6 +31,7 @@ _MARK = "((?:[A-Za-z]+[0-9]|[0-9]+[A-Za-z])[A-Za-z0-9]*)"
 """Finds a random mark, in a pattern whose syntax RE2 has, too: it has letters as well as digits, unlike a word or the
 number of a source."""
 
+_DIGITS = re.compile(r"\d+")
 _MARKS = re.compile(f"(?={_MARK}$).{{6,32}}")
 _BRACKETS = {"[": "]", "(": ")", "<": ">", "{": "}"}
 _LONGEST_NAME = 40
@@ -75,12 +76,13 @@ def learned_slot(before: PromptText, after: PromptText, difference: Difference |
     then, now = _place(one, slot.start, slot.before_end), _place(other, slot.start, slot.after_end)
     if then is None or now is None or then.front != now.front:
         return None
-    for front, value in _fronts(now):
-        regex = _regex(front, value, then, now)
+    for front, is_whole in _fronts(now):
+        regex = _regex(front, is_whole, then, now)
         if regex is None:
             continue
-        at = _found(regex, other, slot.start, slot.after_end)
-        if at is not None and _found(regex, one, slot.start, slot.before_end) is not None:
+        line_front = front if is_whole else None
+        at = _found(regex, line_front, other, slot.start, slot.after_end)
+        if at is not None and _found(regex, line_front, one, slot.start, slot.before_end) is not None:
             return VaryingSlot(regex, _name(front, difference.detail), difference.reason, number, *at)
     return None
 
@@ -170,13 +172,37 @@ def _escaped_character(character: str) -> str:
     return f"\\u{ord(character):04x}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08x}"
 
 
-def _found(regex: str, text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Span of the value if the expression matches it and nothing else."""
-    matches = list(re.finditer(regex, text, re.MULTILINE))
+def _found(regex: str, line_front: str | None, text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Span of the value if the expression matches it and nothing else.
+
+    Args:
+        regex: The expression, which matches within a line.
+        line_front: What the line begins with; None for an expression that matches anywhere.
+        text: The text.
+        start: Where the value begins.
+        end: Where it ends.
+    """
+    pattern = re.compile(regex, re.MULTILINE)
+    if line_front is None:
+        matches = list(pattern.finditer(text))
+    else:
+        matches = [match for at in _lines_with(line_front, text) if (match := pattern.match(text, at))]
     if len(matches) != 1:
         return None
     value = matches[0].span(1)
     return value if value[0] <= start and value[1] >= len(text[:end].rstrip()) else None
+
+
+def _lines_with(front: str, text: str) -> Iterator[int]:
+    """Where the lines begin that may begin with a text with any digits in it."""
+    # Searching for a text is many times faster than trying an expression at every character.
+    plain = _DIGITS.split(front, maxsplit=1)[0]
+    if text.startswith(plain):
+        yield 0
+    at = text.find("\n" + plain)
+    while at >= 0:
+        yield at + 1
+        at = text.find("\n" + plain, at + 1)
 
 
 def _name(front: str, detail: str) -> str:

@@ -13,6 +13,8 @@ from gateway.canon.recognizer.value_kind import TextWindow
 
 _BEHIND, _AHEAD = 160, 240
 _SLOT_AHEAD = 600
+_SLOT_NEAR = 120
+"""Most slots end within so many characters."""
 _TOKEN_CHARS = 64
 _AGREEING_TOKENS = 4
 _EAST_ASIAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -72,19 +74,10 @@ def slot_at(before: str, after: str, at: int) -> Slot:
     start = at
     while start > max(at - _TOKEN_CHARS, 0) and _is_in_word(before, after, start):
         start -= 1
-    before_tokens, after_tokens = _tokens(before, start), _tokens(after, start)
-    runs = list(_runs(before_tokens))
-    first_at = dict(zip(reversed(runs), range(len(runs) - 1, -1, -1), strict=True))
-    best: tuple[int, int, int] | None = None
-    for index, run in enumerate(_runs(after_tokens)):
-        if best and index >= best[0]:
-            break
-        found = first_at.get(run)
-        if found is not None and (best is None or found + index < best[0]):
-            best = (found + index, found, index)
+    best = _agreement(before, after, start, _SLOT_NEAR) or _agreement(before, after, start, _SLOT_AHEAD)
     before_end, after_end = min(start + _SLOT_AHEAD, len(before)), min(start + _SLOT_AHEAD, len(after))
     if best:
-        before_end, after_end = start + _length(before_tokens[: best[1]]), start + _length(after_tokens[: best[2]])
+        before_end, after_end = start + best[0], start + best[1]
     while (
         min(before_end, after_end) > start
         and before[before_end - 1] == after[after_end - 1]
@@ -105,20 +98,41 @@ def _is_in_word(before: str, after: str, at: int) -> bool:
 _EAST_ASIAN_CHARACTER = re.compile(f"[{_EAST_ASIAN}]")
 
 
-def _tokens(text: str, start: int) -> list[str]:
+def _agreement(before: str, after: str, start: int, ahead: int) -> tuple[int, int] | None:
+    """Characters of both texts from ``start`` on in front of where they agree again.
+
+    None if they do not within ``ahead`` characters, or if they may agree earlier in a longer piece.
+    """
+    before_tokens, after_tokens = _tokens(before, start, ahead), _tokens(after, start, ahead)
+    runs = list(_runs(before_tokens))
+    first_at = dict(zip(reversed(runs), range(len(runs) - 1, -1, -1), strict=True))
+    best: tuple[int, int, int] | None = None
+    for index, run in enumerate(_runs(after_tokens)):
+        if best and index >= best[0]:
+            break
+        found = first_at.get(run)
+        if found is not None and (best is None or found + index < best[0]):
+            best = (found + index, found, index)
+    if best is None or (
+        ahead < _SLOT_AHEAD and best[0] > min(len(before_tokens), len(after_tokens)) - _AGREEING_TOKENS
+    ):
+        return None
+    return sum(map(len, before_tokens[: best[1]])), sum(map(len, after_tokens[: best[2]]))
+
+
+def _tokens(text: str, start: int, ahead: int) -> list[str]:
     """Words, blanks and punctuation from ``start`` on, without gaps; the ends of two texts match each other."""
-    piece = text[start : start + _SLOT_AHEAD]
+    piece = text[start : start + ahead]
     tokens: list[str] = _TOKEN.findall(piece)
-    return tokens + [_END] * _AGREEING_TOKENS if start + len(piece) >= len(text) else tokens
+    if start + len(piece) >= len(text):
+        return tokens + [_END] * _AGREEING_TOKENS
+    # In a part of the text that is looked at, the last one may be cut.
+    return tokens if ahead == _SLOT_AHEAD else tokens[:-1]
 
 
 def _runs(tokens: list[str]) -> Iterator[tuple[str, ...]]:
     """The tokens that have to agree, from each position on."""
     return zip(*(tokens[index:] for index in range(_AGREEING_TOKENS)), strict=False)
-
-
-def _length(tokens: list[str]) -> int:
-    return sum(map(len, tokens))
 
 
 _CHARS = 4000

@@ -9,18 +9,20 @@ found by counting. Numbers of documents may stay where they are or move along; s
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-_CUT = re.compile(
-    r"\n"
-    r"|(?=</?[A-Za-z][\w.:-]{0,40}(?:\s[^<>\n]{0,400})?>)"
-    r"|(?<=>)(?=[^<\n])"
-    r"|(?<=\})\s*,\s*(?=\{)"
-    r"|(?<=\s)(?=\[\d{1,3}\]\s)"
-    r"|(?<=\s)(?=(?:Document|Doc|Source|Passage|Chunk|Snippet|Article|Excerpt|Result)\s#?\d{1,3}\s?[:.)\-])"
-)
-"""Where a piece may begin or end."""
+_CUTS = {
+    "<": r"(?=</?[A-Za-z][\w.:-]{0,40}(?:\s[^<>\n]{0,400})?>)",
+    ">": r"(?<=>)(?=[^<\n])",
+    "}": r"(?<=\})\s*,\s*(?=\{)",
+    "[": r"(?<=\s)(?=\[\d{1,3}\]\s)",
+}
+"""Where a piece may begin or end, besides line ends and names, by a character that has to be there."""
+
+_NAMES = "Doc", "Source", "Passage", "Chunk", "Snippet", "Article", "Excerpt", "Result"
+_NAMED_CUT = rf"(?<=\s)(?=(?:Document|{'|'.join(_NAMES)})\s#?\d{{1,3}}\s?[:.)\-])"
 
 _NUMBERED = re.compile(
     r"^(?P<front>[\s#*_>-]{0,8}"
@@ -33,15 +35,14 @@ _NUMBERED = re.compile(
 
 _SCORED = r"(?:score|relevance|similarity|distance)\s?[:=]?\s?"
 _VALUE = r"\d{0,3}[.,]?\d{1,20}%?"
-_SCORE = re.compile(
-    rf"^[\])\s.:-]{{0,4}}(?:[\[(]?{_SCORED}{_VALUE}(?![\w.])[\])]?|[\[(]\d?[.,]\d{{1,20}}[\])])"
-    rf"|[\[(]{_SCORED}{_VALUE}[\])]$",
-    re.IGNORECASE,
+_SCORE_IN_FRONT = re.compile(
+    rf"[\])\s.:-]{{0,4}}(?:[\[(]?{_SCORED}{_VALUE}(?![\w.])[\])]?|[\[(]\d?[.,]\d{{1,20}}[\])])", re.IGNORECASE
 )
+_SCORE_BEHIND = re.compile(rf"[\[(]{_SCORED}{_VALUE}[\])]", re.IGNORECASE)
 """What a search says of a document, in front of it or behind it: ``(score 0.97)``, ``[0.97]``. It is another one with
 every question, and no part of the document."""
 
-_BETWEEN = re.compile(r"(?<=\s)(?!--\s|\.\.\.\s)(?:[^\w\s]{2,8}|[|¦‖•·¶§])(?=\s)")
+_BETWEEN = re.compile(r"\s(?!--\s|\.\.\.\s)([^\w\s]{2,8}|[|¦‖•·¶§])(?=\s)")
 _LEAST_SEPARATORS = 2
 _MOST_SEPARATORS = 4
 
@@ -103,11 +104,11 @@ def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered |
     separators = _separators(before, after, at) if found is None else ()
     if not separators:
         return found
-    cut = re.compile(rf"\s(?:{'|'.join(map(re.escape, separators))})\s|{_CUT.pattern}")
+    between = rf"\s(?:{'|'.join(map(re.escape, separators))})\s|"
     # Such a list may follow a label in its line.
     label = before.rfind(": ", starts[0], at)
     labels = (label + 2, starts[1] + label + 2 - starts[0]) if label >= 0 else starts
-    return _reordered(before, after, at, labels, may_ask=may_ask, cut=cut)
+    return _reordered(before, after, at, labels, may_ask=may_ask, between=between)
 
 
 def _separators(before: str, after: str, at: int) -> tuple[str, ...]:
@@ -115,7 +116,9 @@ def _separators(before: str, after: str, at: int) -> tuple[str, ...]:
     found = []
     for text in (before, after):
         end = text.find("\n", at)
-        found.append(_BETWEEN.findall(text, line_start(text, at), end if end >= 0 else len(text)))
+        # From the line feed in front on: it is a blank, too.
+        start = max(line_start(text, at) - 1, 0)
+        found.append(_BETWEEN.findall(text, start, end if end >= 0 else len(text)))
         if not found[-1]:
             return ()
     counts = [Counter(each) for each in found]
@@ -124,10 +127,10 @@ def _separators(before: str, after: str, at: int) -> tuple[str, ...]:
 
 
 def _reordered(
-    before: str, after: str, at: int, starts: tuple[int, int], *, may_ask: bool, cut: re.Pattern[str] = _CUT
+    before: str, after: str, at: int, starts: tuple[int, int], *, may_ask: bool, between: str = ""
 ) -> Reordered | None:
     """The same as ``reordered``, from a position of each text on."""
-    one, other = text_pieces(before, starts[0], cut), text_pieces(after, starts[1], cut)
+    one, other = text_pieces(before, starts[0], between), text_pieces(after, starts[1], between)
     left, right = next(one, None), next(other, None)
     if left is None or right is None or not (_occurs(left, after, at) and _occurs(right, before, at)):
         # Most differences end here, after two searches.
@@ -192,15 +195,33 @@ def line_start(text: str, at: int) -> int:
     return text.rfind("\n", 0, at) + 1
 
 
-def text_pieces(text: str, start: int, cut: re.Pattern[str] = _CUT) -> Iterator[TextPiece]:
-    """The pieces from a position on that are more than a separator; ``cut`` finds where they begin and end."""
+def text_pieces(text: str, start: int, between: str = "") -> Iterator[TextPiece]:
+    """The pieces from a position on that are more than a separator.
+
+    Args:
+        text: The text.
+        start: The position.
+        between: Where they begin and end besides the usual places: an alternative of a regular expression, with ``|``.
+    """
     begin = start
-    for found in cut.finditer(text, start):
+    for found in _cut(text, between).finditer(text, start):
         if found.start() >= begin and (piece := _piece(text, begin, found.start())) is not None:
             yield piece
         begin = found.end()
     if (piece := _piece(text, begin, len(text))) is not None:
         yield piece
+
+
+def _cut(text: str, between: str) -> re.Pattern[str]:
+    """Finds where the pieces of a text begin and end."""
+    # Each alternative is tried at every character, so those that cannot match are left out.
+    cuts = [cut for mark, cut in _CUTS.items() if mark in text]
+    if any(name in text for name in _NAMES):
+        cuts.append(_NAMED_CUT)
+    return _compiled("|".join((rf"{between}\n", *cuts)))
+
+
+_compiled = lru_cache(64)(re.compile)
 
 
 def _piece(whole: str, start: int, end: int) -> TextPiece | None:
@@ -210,5 +231,15 @@ def _piece(whole: str, start: int, end: int) -> TextPiece | None:
     if found is not None:
         number = found["number"]
         text = text[found.end("number") :]
-    key = _SCORE.sub("", text.strip()).strip(_AROUND)
+    key = _without_scores(text.strip()).strip(_AROUND)
     return TextPiece(key, number, start) if key or number else None
+
+
+def _without_scores(text: str) -> str:
+    if found := _SCORE_IN_FRONT.match(text):
+        text = text[found.end() :]
+    if text.endswith(("]", ")")):
+        opening = max(text.rfind("["), text.rfind("("))
+        if opening >= 0 and _SCORE_BEHIND.fullmatch(text, opening):
+            text = text[:opening]
+    return text

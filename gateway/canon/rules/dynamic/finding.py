@@ -5,8 +5,9 @@ A line is searched independently of the others, so that its findings can be cach
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
 
 from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
@@ -72,7 +73,7 @@ ADDRESSED = re.compile(rf"[,:]?\s*(?:{alternatives(entries('sentences', 'address
 _RIGHTS = frozenset(entries("narratives", "rights"))
 _SENTENCE = re.compile(r"[.!?](?=\s)")
 _ADDRESSED_UNSPACED = entries("sentences", "addressed_unspaced")
-_LONGEST_KNOWN = 600
+LONGEST_KNOWN = 600
 """Findings in longer lines are not cached, because they may be as long as a request."""
 
 
@@ -85,9 +86,17 @@ def findings(chunk: str, is_first: bool, is_line: bool, tenant: str = "") -> tup
         is_line: Whether it is a whole line.
         tenant: Its tenant; the cache is per tenant.
     """
-    if len(chunk) > _LONGEST_KNOWN:
+    if len(chunk) > LONGEST_KNOWN:
         return _findings(chunk, is_first, is_line, tenant)
     return _known(chunk, is_first, is_line, tenant)
+
+
+def findings_of(
+    chunks: Sequence[str], is_first: bool, is_line: bool, tenant: str
+) -> Iterator[tuple[VaryingValue, ...]]:
+    """The findings of each of some texts; see ``findings``."""
+    find = findings if max(map(len, chunks), default=0) > LONGEST_KNOWN else _known
+    return map(find, chunks, repeat(is_first), repeat(is_line), repeat(tenant))
 
 
 def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[VaryingValue, ...]:

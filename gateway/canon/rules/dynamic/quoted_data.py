@@ -4,9 +4,10 @@ Words in headings, tags and labels indicate data, or else instructions and conte
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 from gateway.canon.code_spans import fenced, touched
@@ -116,6 +117,10 @@ class Line(Enum):
     """A key without a value: the indented lines below belong to it."""
 
 
+_PLAIN = (Line.PLAIN, Line.BLANK)
+"""Texts of such lines alone are no data."""
+
+
 class LineKind(NamedTuple):
     """A line's kind.
 
@@ -149,9 +154,16 @@ class QuotedData:
     def __init__(self, text: str, tenant: str = "") -> None:
         self._text = text
         lines = text.split("\n")
-        kinds = [kind_of(line, tenant) for line in lines]
-        self._ranges = _joined([*fenced(text), *_tagged(text), *_lines(lines, kinds)])
-        self._strange = _joined(list(_strange(lines, kinds)))
+        if max(map(len, lines)) <= _LONGEST_KNOWN:
+            kinds = list(map(_known, lines, repeat(tenant)))
+        else:
+            kinds = [kind_of(line, tenant) for line in lines]
+        of_lines: Iterable[tuple[int, int]] = ()
+        strange: Iterable[tuple[int, int]] = ()
+        if any(kind.line not in _PLAIN for kind in kinds):
+            of_lines, strange = _lines(lines, kinds), _strange(lines, kinds)
+        self._ranges = _joined([*fenced(text), *_tagged(text), *of_lines])
+        self._strange = _joined(list(strange))
 
     def hold(self, start: int, end: int) -> bool:
         """Whether a piece is in one of the ranges."""

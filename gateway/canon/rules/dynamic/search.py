@@ -6,15 +6,16 @@ the lines around it do not look like data.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from gateway.canon.code_spans import touched
 from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.rules.dynamic.context_objects import context_objects, masked, values_of
-from gateway.canon.rules.dynamic.finding import findings
+from gateway.canon.rules.dynamic.finding import LONGEST_KNOWN, findings, findings_of
 from gateway.canon.rules.dynamic.id_finder import BILLING
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece, Need, VaryingValue, lowered, pieces
 from gateway.canon.rules.dynamic.narratives import Narratives
@@ -140,7 +141,6 @@ def _all_or_none(regex: OwnRegex, text: str) -> Sequence[Found]:
 
 _KNOWN_CHARS = 65_536
 _KNOWN_TEXTS = 256
-_LONG_LINE = 600
 _LONG_SENTENCE = 16_384
 """Longer sentences are data, such as JSON in one line or Base64."""
 _SENTENCE_ENDS = {
@@ -254,12 +254,16 @@ def _found(
     text = masked(text, objects)
     lines = text.split("\n")
     placed: list[PlacedFinding] = []
-    at = 0
-    for number, line in enumerate(lines):
-        found = findings(line, True, True, tenant) if len(line) <= _LONG_LINE else _in_long_line(line, tenant)
-        if found and not begins.match(line):
+    by_line: Iterable[Sequence[VaryingValue]]
+    if max(map(len, lines)) <= LONGEST_KNOWN:
+        by_line = findings_of(lines, True, True, tenant)
+    else:
+        by_line = (_in_line(line, tenant) for line in lines)
+    starts = list(accumulate(map(len, lines), initial=0))  # without line feeds
+    for number, found in enumerate(by_line):
+        if found and not begins.match(lines[number]):
+            at = starts[number] + number
             placed += (PlacedFinding(each.moved(at), number) for each in found if kind_name(each) in built_in)
-        at += len(line) + 1
     for each in values:
         if kind_name(each) in built_in:
             placed.append(PlacedFinding(each, text.count("\n", 0, each.start)))
@@ -296,7 +300,9 @@ def placement(
             left.append(each)
         else:
             yield each, reason
-    narratives = Narratives(text, lines, tenant)
+    # Lines behind the last finding have no effect, but for the one that shows whether a paragraph ends.
+    upto = max((each.line for each in left), default=-1) + 2
+    narratives = Narratives(text, lines[:upto], tenant)
     # What belongs to a narrative in one sentence of a line belongs to it in the other sentences.
     narrative_lines = {
         each.line for each in left if kind_name(each.finding) == "time" and narratives.include(each.finding)
@@ -352,15 +358,14 @@ def _zone(zones: QuotedData, finding: VaryingValue) -> NotTaken | None:
     return NotTaken.IN_DATA if zones.hold(finding.about, finding.until) else None
 
 
-def _in_long_line(line: str, tenant: str) -> list[VaryingValue]:
-    """Findings in a long line, which is searched sentence by sentence."""
-    out: list[VaryingValue] = []
-    start = 0
-    for end in (*_sentence_ends(line), len(line)):
-        if 0 < end - start <= _LONG_SENTENCE:
-            out += (each.moved(start) for each in findings(line[start:end], start == 0, False, tenant))
-        start = end
-    return out
+def _in_line(line: str, tenant: str) -> Sequence[VaryingValue]:
+    """Findings in a line; a long one is searched sentence by sentence."""
+    if len(line) <= LONGEST_KNOWN:
+        return findings(line, True, True, tenant)
+    ends = [0, *_sentence_ends(line), len(line)]
+    first, *others = (line[start:end] if end - start <= _LONG_SENTENCE else "" for start, end in pairwise(ends))
+    found = (findings(first, True, False, tenant), *findings_of(others, False, False, tenant))
+    return [each.moved(start) for start, some in zip(ends, found, strict=False) for each in some]
 
 
 def _sentence_ends(line: str) -> list[int]:
