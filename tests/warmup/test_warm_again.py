@@ -256,8 +256,8 @@ async def test_an_engine_that_hangs_is_given_up_and_the_others_go_on(fake, file)
 async def test_on_a_schedule_everything_is_sent(fake, warmer):
     warmer(every_seconds=60.0, when=())
     began = fake.clock.now
-    await eventually(lambda: len(fake.flow.requests) == 6)
-    assert sorted(prompts(fake)[:3]) == sorted(prompts(fake)[3:]) == ["One", "Three", "Two"]
+    await eventually(lambda: len(fake.flow.requests) >= 6)
+    assert sorted(prompts(fake)[:3]) == sorted(prompts(fake)[3:6]) == ["One", "Three", "Two"]
     assert min(fake.flow.times) >= began + 60
 
 
