@@ -193,7 +193,7 @@ def test_an_exemplar_has_the_time_at_which_its_request_ended(counted, monkeypatc
 def test_every_request_is_counted_at_once_however_many_there_are(counted):
     for number in range(1, 301):
         counted.observer.on_settled(settlement())
-        if number in (1, 2, 127, 128, 129, 300):
+        if number in (1, 2, 15, 16, 17, 300):
             assert counted.value("gateway_request_seconds_count", **CHAT) == number
             assert counted.value("gateway_overhead_seconds_count", stage="encode") == number
             assert counted.value("gateway_prompt_tokens_total", model="m", tenant="acme") == 100 * number
@@ -208,7 +208,7 @@ def test_what_is_not_yet_read_of_requests_is_bounded(counted):
         seconds = Seconds(0.2)
         kept.append(weakref.ref(seconds))
         counted.observer.on_settled(settlement(seconds=seconds))
-    assert sum(each() is not None for each in kept) < 150
+    assert sum(each() is not None for each in kept) < 30
 
 
 def test_what_a_replica_served_before_it_left_does_not_return(counted):
