@@ -115,7 +115,12 @@ class Frame:
 
     def _begin(self) -> list[str]:
         characters = _OPENING_BEGINNING if self.is_opening else _FRAME_BEGINNING
-        begin = _joined(self._segments[:characters])[:characters]
+        begin = ""
+        for segment in self._segments:
+            if len(begin) >= characters:
+                break
+            begin += f" {segment.masked}" if begin else segment.masked
+        begin = begin[:characters]
         wide = 0 if begin.isascii() else sum(sign >= _WIDE for sign in begin)
         if 2 * wide > len(begin):
             characters //= 3
