@@ -111,6 +111,7 @@ class _Pairing:
         """The longest pair through ``at`` within bounds: position in the reference, in the prompt, and length."""
         best: tuple[int, int, int] | None = None
         free: list[int] = []
+        longer = b""
         reference, before = self._reference, self._prompt[max(at - TOKEN_BYTES, 0) : at]
         while found and len(free) < _CANDIDATES:
             place = found.pop()
@@ -119,10 +120,14 @@ class _Pairing:
             free.append(place)
             # Most pairs begin here: if more were equal, they would have been found from there.
             goes_back = before and reference.endswith(before, 0, place)
+            if not goes_back and not reference.startswith(longer, place):
+                continue
             back = self._free_back(place, at, at - since) if goes_back else 0
             ahead = self._free_ahead(place, at, until - at)
             if best is None or back + ahead > best[2]:
                 best = (place - back, at - back, back + ahead)
+                # What stands in front of the end of any longer pair that begins here.
+                longer = self._prompt[at : at + best[2] + TOKEN_BYTES]
         found.extend(reversed(free))
         return best
 
