@@ -5,6 +5,7 @@ Of plain numbers only integers are a ``counter``; prices, percentages and measur
 
 import re
 from collections.abc import Callable
+from string import ascii_uppercase, digits
 
 from gateway.canon.recognizer.value_kind import ID_WORDS, FoundValue, ValueKind
 from gateway.core.reasons import Reason
@@ -96,8 +97,10 @@ def _kind(
     kind: str = "id",
     start: str = _START,
     end: str = _END,
+    signs: str = digits,
 ) -> ValueKind:
-    return ValueKind(Reason.DYNAMIC_ID, detail, kind, re.compile(f"{start}(?:{pattern}){end}"), fits=fits)
+    compiled = re.compile(f"{start}(?:{pattern}){end}")
+    return ValueKind(Reason.DYNAMIC_ID, detail, kind, compiled, fits=fits, signs=frozenset(signs))
 
 
 _HEX = "[0-9a-fA-F]"
@@ -105,9 +108,9 @@ UUID = rf"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
 """Pattern of a UUID, without what is around it."""
 
 SURE_KINDS = (
-    _kind("uuid", UUID),
-    _kind("traceparent", rf"{_HEX}{{2}}-{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}"),
-    _kind("jwt", r"eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+){0,2}", kind="token"),
+    _kind("uuid", UUID, signs="-"),
+    _kind("traceparent", rf"{_HEX}{{2}}-{_HEX}{{32}}-{_HEX}{{16}}-{_HEX}{{2}}", signs="-"),
+    _kind("jwt", r"eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+){0,2}", kind="token", signs="J"),
     _kind(
         "ip",
         r"(?P<ip>\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})(?::\d{2,5})?",
@@ -115,9 +118,13 @@ SURE_KINDS = (
         kind="address",
         start=r"(?<![A-Za-z0-9.])",
         end=r"(?![A-Za-z0-9])",
+        signs=".",
     ),
     _kind(
-        "ip", rf"(?:{_HEX}{{1,4}}:){{3,7}}:?{_HEX}{{1,4}}|{_HEX}{{1,4}}(?::{_HEX}{{0,4}}){{2,7}}", _are_ipv6_addresses
+        "ip",
+        rf"(?:{_HEX}{{1,4}}:){{3,7}}:?{_HEX}{{1,4}}|{_HEX}{{1,4}}(?::{_HEX}{{0,4}}){{2,7}}",
+        _are_ipv6_addresses,
+        signs=":",
     ),
 )
 """Kinds without false positives; tried first."""
@@ -131,7 +138,7 @@ KINDS = (
     _kind("object_id", rf"{_HEX}{{24}}", _has_digit_and_letter),
     _kind("hex", rf"(?:0x)?{_HEX}{{8,}}", _has_digit_and_letter),
     _kind("ulid", r"[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-7][0-9a-hjkmnp-tv-z]{25}", _has_digit_and_letter),
-    _kind("ksuid", r"[0-9A-Za-z]{27}", _are_random),
+    _kind("ksuid", r"[0-9A-Za-z]{27}", _are_random, signs=digits + ascii_uppercase),
     _kind("snowflake", r"\d{17,19}"),
     _kind(
         "prefixed",
@@ -144,9 +151,17 @@ KINDS = (
         _are_random,
         start=r"(?<![A-Za-z0-9_+/\-])",
         end=r"(?![A-Za-z0-9+/=])",
+        signs=digits + ascii_uppercase + "_-",
     ),
     _kind("random", r"[A-Za-z0-9]{6,32}", _are_marks, start=r"(?<=[\[(<{])", end=r"(?=[\])>}])"),
-    _kind("base64", r"[A-Za-z0-9+/]{16,}={0,2}", _are_encoded, start=r"(?<![A-Za-z0-9+/])", end=r"(?![A-Za-z0-9+/=])"),
+    _kind(
+        "base64",
+        r"[A-Za-z0-9+/]{16,}={0,2}",
+        _are_encoded,
+        start=r"(?<![A-Za-z0-9+/])",
+        end=r"(?![A-Za-z0-9+/=])",
+        signs=ascii_uppercase,
+    ),
     _kind("port", r"\d{2,5}", kind="port", start=r"(?<=[A-Za-z0-9\]]:)"),
     _kind(
         "counter",
@@ -161,5 +176,6 @@ KINDS = (
         r"[A-Za-z0-9][A-Za-z0-9_\-./+]*[A-Za-z0-9]={0,2}|[A-Za-z0-9]",
         _has_id_key,
         start=r"(?<![A-Za-z0-9_\-.:/+])",
+        signs="",
     ),
 )

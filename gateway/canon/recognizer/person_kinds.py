@@ -39,20 +39,28 @@ def _are_languages(one: FoundValue, other: FoundValue) -> bool:
 
 
 def _kind(
-    detail: str, pattern: str, fits: Callable[[FoundValue, FoundValue], bool] | None = None, kind: str = ""
+    detail: str,
+    pattern: str,
+    fits: Callable[[FoundValue, FoundValue], bool] | None = None,
+    kind: str = "",
+    *,
+    signs: str = "",
 ) -> ValueKind:
-    return ValueKind(Reason.USER_DATA, detail, kind or detail, re.compile(pattern), fits=fits)
+    return ValueKind(Reason.USER_DATA, detail, kind or detail, re.compile(pattern), fits=fits, signs=frozenset(signs))
 
 
 EMAIL = _kind(
     "email",
     r"(?<![\w.+%\-])[\w.+%\-]{1,64}@[A-Za-z0-9\u00c0-\u052f\-]{1,63}(?:\.[A-Za-z0-9\u00c0-\u052f\-]{1,63}){1,4}",
     kind="e-mail",
+    signs="@",
 )
 
 KINDS = (
     _kind("phone", r"(?<![\w+])[+(]{0,2}\d[\d ()./\-]{5,20}\d(?!\w)", _is_phone),
-    _kind("timezone", r"(?<![\w/])[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][a-z_A-Z]+)?(?![\w/])", kind="time zone"),
+    _kind(
+        "timezone", r"(?<![\w/])[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][a-z_A-Z]+)?(?![\w/])", kind="time zone", signs="/"
+    ),
     _kind("locale", r"(?<![\w\-])[a-z]{2,3}(?:[\-_][A-Z]{2}|[\-_][A-Z][a-z]{3})?(?![\w\-])", _is_locale),
     _kind("locale", r"(?<!\w)[^\W\d_]{4,12}(?!\w)", _are_languages),
 )

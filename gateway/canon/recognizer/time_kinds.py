@@ -5,6 +5,7 @@ The patterns apply to text with marked calendar words.
 
 import re
 from collections.abc import Callable
+from string import digits
 
 from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.recognizer.calendar_words import HALF, MONTH, RELATIVE, SHORT_DAY, UNIT, WEEKDAY
@@ -112,11 +113,11 @@ def _kind(
     start: str = _START,
     end: str = _END,
     is_marked: bool = True,
+    signs: str = "",
 ) -> ValueKind:
     compiled = re.compile(f"{start}(?:{pattern}){end}")
-    return ValueKind(
-        Reason.DYNAMIC_TIME, detail, kind or detail, compiled, is_marked, is_moment=detail in _MOMENTS, fits=fits
-    )
+    is_moment, signs_of_kind = detail in _MOMENTS, frozenset(signs)
+    return ValueKind(Reason.DYNAMIC_TIME, detail, kind or detail, compiled, is_marked, is_moment, fits, signs_of_kind)
 
 
 KINDS = (
@@ -137,7 +138,7 @@ KINDS = (
     _kind("week", rf"\d{{4}}-?W\d{{2}}(?:-?[1-7])?|(?:{_WEEKS})\s?\d{{1,2}}", is_marked=False),
     _kind("quarter", r"\d{4}[\s\-]?Q[1-4]|Q[1-4](?:[\s/\-]\d{4})?"),
     _kind("date", f"{_DATE}|{_EAST_ASIAN}|{_UNKNOWN_MONTH}|{_VIETNAMESE}"),
-    _kind("date", r"20\d{6}", _is_compact_date),
+    _kind("date", r"20\d{6}", _is_compact_date, signs=digits),
     _kind("date", rf"{_REIWA}|{_THAI}", start="", end=""),
     _kind(
         "relative",
@@ -158,9 +159,15 @@ KINDS = (
         start=r"(?<![A-Za-z0-9_:.])",
         end=r"(?![A-Za-z0-9_:])",
     ),
-    _kind("epoch", r"\d{10}(?:\.\d{1,9})?|\d{13}|\d{16}|\d{19}", _is_unix_time, kind="epoch time"),
-    _kind("weekday", rf"{WEEKDAY}{{2,14}}", _is_calendar_name),
-    _kind("month", rf"{MONTH}{{2,14}}", _is_calendar_name),
-    _kind("relative", rf"(?:{RELATIVE}|{WEEKDAY}|{HALF}){{2,14}}", _is_calendar_name, kind="relative time"),
-    _kind("year", r"20\d{2}", _is_year),
+    _kind("epoch", r"\d{10}(?:\.\d{1,9})?|\d{13}|\d{16}|\d{19}", _is_unix_time, kind="epoch time", signs=digits),
+    _kind("weekday", rf"{WEEKDAY}{{2,14}}", _is_calendar_name, signs=WEEKDAY),
+    _kind("month", rf"{MONTH}{{2,14}}", _is_calendar_name, signs=MONTH),
+    _kind(
+        "relative",
+        rf"(?:{RELATIVE}|{WEEKDAY}|{HALF}){{2,14}}",
+        _is_calendar_name,
+        kind="relative time",
+        signs=RELATIVE + WEEKDAY + HALF,
+    ),
+    _kind("year", r"20\d{2}", _is_year, signs=digits),
 )

@@ -70,11 +70,14 @@ def language_difference(given: PromptPair, index: int) -> Difference | None:
     not certain."""
     before, after = _leading_text(given.before, index), _leading_text(given.after, index)
     at = common_length(before, after)
-    if min(len(before), len(after)) - at < _LEAST_CHARACTERS or _is_inside(before[:at]):
-        return None
     rest = min(len(before), len(after)) - at
+    if rest < _LEAST_CHARACTERS:
+        return None
     back = common_length(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
     start = _word_start(before, at)
+    # A short difference, such as a time, has no language.
+    if min(len(before), len(after)) - back - start < _LEAST_LETTERS or _is_inside(before[:at]):
+        return None
     one, other = _instructions(before[start : len(before) - back]), _instructions(after[start : len(after) - back])
     if not one or not other or one == other or _is_in_data(before[:start]):
         return None

@@ -201,6 +201,8 @@ def _shift(fewer: list[str], more: list[str], few: list[int], many: list[int]) -
         return 0
     if not fewer:
         return len(more)
+    if len(more) == 1:
+        return 0
     for place in range(1, min(len(more), _LEADING_COMPARED)):
         if many[place] == few[0]:
             return place

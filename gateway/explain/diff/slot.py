@@ -74,7 +74,11 @@ def slot_at(before: str, after: str, at: int) -> Slot:
     start = at
     while start > max(at - _TOKEN_CHARS, 0) and _is_in_word(before, after, start):
         start -= 1
-    best = _agreement(before, after, start, _SLOT_NEAR) or _agreement(before, after, start, _SLOT_AHEAD)
+    # Where both texts end within the near piece, the longer one is the same.
+    has_more = max(len(before), len(after)) > start + _SLOT_NEAR
+    best = (_agreement(before, after, start, _SLOT_NEAR) if has_more else None) or _agreement(
+        before, after, start, _SLOT_AHEAD
+    )
     before_end, after_end = min(start + _SLOT_AHEAD, len(before)), min(start + _SLOT_AHEAD, len(after))
     if best:
         before_end, after_end = start + best[0], start + best[1]

@@ -43,6 +43,11 @@ _SCORE_BEHIND = re.compile(rf"[\[(]{_SCORED}{_VALUE}[\])]", re.IGNORECASE)
 every question, and no part of the document."""
 
 _BETWEEN = re.compile(r"\s(?!--\s|\.\.\.\s)([^\w\s]{2,8}|[|¦‖•·¶§])(?=\s)")
+_ASCII = [chr(number) for number in range(128)]
+_ASCII_KINDS = bytes(
+    ord(" " if each.isspace() else "|" if each == "|" else "a" if each.isalnum() or each == "_" else ".")
+    for each in _ASCII
+).ljust(256)
 _LEAST_SEPARATORS = 2
 _MOST_SEPARATORS = 4
 
@@ -100,7 +105,9 @@ def reordered(before: str, after: str, at: int, *, may_ask: bool) -> Reordered |
         may_ask: Whether a user's question may stand behind the blocks, without a label in front of it.
     """
     starts = line_start(before, at), line_start(after, at)
-    found = _reordered(before, after, at, starts, may_ask=may_ask)
+    # One piece alone, such as the rest of a long line, has no other order.
+    is_one = after.find("\n", starts[1]) < 0 and not _cuts(after)
+    found = None if is_one else _reordered(before, after, at, starts, may_ask=may_ask)
     separators = _separators(before, after, at) if found is None else ()
     if not separators:
         return found
@@ -118,12 +125,21 @@ def _separators(before: str, after: str, at: int) -> tuple[str, ...]:
         end = text.find("\n", at)
         # From the line feed in front on: it is a blank, too.
         start = max(line_start(text, at) - 1, 0)
-        found.append(_BETWEEN.findall(text, start, end if end >= 0 else len(text)))
+        line = text[start : end if end >= 0 else len(text)]
+        found.append(_BETWEEN.findall(line) if _may_separate(line) else [])
         if not found[-1]:
             return ()
     counts = [Counter(each) for each in found]
     both = ((each, count) for each, count in (counts[0] & counts[1]).most_common() if count >= _LEAST_SEPARATORS)
     return tuple(each for each, _ in islice(both, _MOST_SEPARATORS))
+
+
+def _may_separate(line: str) -> bool:
+    """Whether ``_BETWEEN`` may find something, in a quarter of the time that it takes."""
+    if not line.isascii():
+        return True
+    kinds = line.encode().translate(_ASCII_KINDS)
+    return b" |" in kinds or b" .." in kinds or b" .|" in kinds
 
 
 def _reordered(
@@ -214,11 +230,15 @@ def text_pieces(text: str, start: int, between: str = "") -> Iterator[TextPiece]
 
 def _cut(text: str, between: str) -> re.Pattern[str]:
     """Finds where the pieces of a text begin and end."""
+    return _compiled("|".join((rf"{between}\n", *_cuts(text))))
+
+
+def _cuts(text: str) -> list[str]:
     # Each alternative is tried at every character, so those that cannot match are left out.
     cuts = [cut for mark, cut in _CUTS.items() if mark in text]
-    if any(name in text for name in _NAMES):
+    if any(map(text.__contains__, _NAMES)):
         cuts.append(_NAMED_CUT)
-    return _compiled("|".join((rf"{between}\n", *cuts)))
+    return cuts
 
 
 _compiled = lru_cache(64)(re.compile)

@@ -10,7 +10,7 @@ repeat most of their lines even if one line holds the time.
 
 import re
 import unicodedata
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 import xxhash
@@ -100,9 +100,10 @@ class Frame:
     def features(self) -> frozenset[int]:
         """Hashes of sampled word runs, lines and tool names, by which similar frames are found."""
         if self._features is None:
-            marks = set().union(*(segment.marks for segment in self._segments))
+            # The marks of each segment are in order but for the last one, so little is left to sort.
+            marks = dict.fromkeys(sorted(chain.from_iterable([segment.marks for segment in self._segments])))
             tools = {digest("tool\0" + name) for name in self._tools}
-            self._features = frozenset(sorted(marks)[:_SAMPLED_MARKS] + sorted(tools)[:_SAMPLED_TOOLS])
+            self._features = frozenset(list(marks)[:_SAMPLED_MARKS] + sorted(tools)[:_SAMPLED_TOOLS])
         return self._features
 
     @property
@@ -114,7 +115,12 @@ class Frame:
 
     def _begin(self) -> list[str]:
         characters = _OPENING_BEGINNING if self.is_opening else _FRAME_BEGINNING
-        begin = _joined(self._segments[:characters])[:characters]
+        begin = ""
+        for segment in self._segments:
+            if len(begin) >= characters:
+                break
+            begin += f" {segment.masked}" if begin else segment.masked
+        begin = begin[:characters]
         wide = 0 if begin.isascii() else sum(sign >= _WIDE for sign in begin)
         if 2 * wide > len(begin):
             characters //= 3

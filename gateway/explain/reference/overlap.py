@@ -1,11 +1,14 @@
 """Overlap of two prompts in tokens. Token ids are little-endian u32, four bytes per token."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 
 TOKEN_BYTES = 4
+_TOKEN_BITS = 32
 
 RUN_TOKENS = 8
 """The shortest run of tokens that counts as common. Shorter runs occur in any two texts."""
@@ -77,45 +80,54 @@ class _Pairing:
         """
         places = self._places(run_tokens, stride)
         run = run_tokens * TOKEN_BYTES
+        prompt, find = self._prompt, self._in_reference.find
         for begin, end in _free(self._prompt_taken, run_tokens) if places else ():
-            at, last, since = begin * TOKEN_BYTES, end * TOKEN_BYTES - run, begin * TOKEN_BYTES
-            while (at := self._in_reference.find(1, at // TOKEN_BYTES, last // TOKEN_BYTES + 1) * TOKEN_BYTES) >= 0:
-                found = places.get(self._prompt[at : at + run])
-                best = self._longest(found, at, since, end * TOKEN_BYTES, run) if found else None
+            since, last = begin, end - run_tokens + 1
+            token = find(1, begin, last)
+            while token >= 0:
+                at = token * TOKEN_BYTES
+                found = places.get(prompt[at : at + run])
+                best = self._longest(found, at, since * TOKEN_BYTES, end * TOKEN_BYTES, run) if found else None
                 if best is None:
-                    at += TOKEN_BYTES
-                    continue
-                self._take(*best)
-                at = since = best[1] + best[2]
+                    token += 1
+                else:
+                    self._take(*best)
+                    token = since = (best[1] + best[2]) // TOKEN_BYTES
+                token = find(1, token, last)
 
-    def _places(self, run_tokens: int, stride: int) -> dict[bytes, list[int]]:
+    def _places(self, run_tokens: int, stride: int) -> Mapping[bytes, list[int]]:
         """Positions of each run of unpaired tokens in the reference, in descending order, if the prompt may have it."""
-        places: dict[bytes, list[int]] = {}
-        run = run_tokens * TOKEN_BYTES
-        for begin, end in _free(self._reference_taken, run_tokens):
-            shared = self._in_prompt[begin : end - run_tokens + 1 : stride]
-            place = shared.find(1)
-            while place >= 0:
-                at = (begin + place * stride) * TOKEN_BYTES
-                places.setdefault(self._reference[at : at + run], []).append(at)
-                place = shared.find(1, place + 1)
-        for found in places.values():
-            found.reverse()
+        places: defaultdict[bytes, list[int]] = defaultdict(list)
+        run, step = run_tokens * TOKEN_BYTES, stride * TOKEN_BYTES
+        reference = self._reference
+        for begin, end in reversed(list(_free(self._reference_taken, run_tokens))):
+            shared = self._in_prompt[begin : end - run_tokens + 1 : stride][::-1]
+            first = begin * TOKEN_BYTES
+            for at in compress(range(first + (len(shared) - 1) * step, first - 1, -step), shared):
+                places[reference[at : at + run]].append(at)
         return places
 
     def _longest(self, found: list[int], at: int, since: int, until: int, run: int) -> tuple[int, int, int] | None:
         """The longest pair through ``at`` within bounds: position in the reference, in the prompt, and length."""
         best: tuple[int, int, int] | None = None
         free: list[int] = []
+        longer = b""
+        reference, before = self._reference, self._prompt[max(at - TOKEN_BYTES, 0) : at]
         while found and len(free) < _CANDIDATES:
             place = found.pop()
             if self._reference_taken.find(1, place // TOKEN_BYTES, (place + run) // TOKEN_BYTES) >= 0:
                 continue
             free.append(place)
-            back = self._free_back(place, at, at - since)
+            # Most pairs begin here: if more were equal, they would have been found from there.
+            goes_back = before and reference.endswith(before, 0, place)
+            if not goes_back and not reference.startswith(longer, place):
+                continue
+            back = self._free_back(place, at, at - since) if goes_back else 0
             ahead = self._free_ahead(place, at, until - at)
             if best is None or back + ahead > best[2]:
                 best = (place - back, at - back, back + ahead)
+                # What stands in front of the end of any longer pair that begins here.
+                longer = self._prompt[at : at + best[2] + TOKEN_BYTES]
         found.extend(reversed(free))
         return best
 
@@ -203,16 +215,19 @@ def _run_hashes(tokens: bytes) -> npt.NDArray[np.uint64]:
 
 def _common_beginning(a: bytes, at_a: int, b: bytes, at_b: int, most: int) -> int:
     """Number of equal bytes after two positions, in whole tokens and at most ``most``."""
-    tokens = most // TOKEN_BYTES
-    differ = np.frombuffer(a, np.uint32, tokens, at_a) != np.frombuffer(b, np.uint32, tokens, at_b)
-    first = int(differ.argmax()) if tokens else 0
-    return (first if tokens and differ[first] else tokens) * TOKEN_BYTES
+    length = most // TOKEN_BYTES * TOKEN_BYTES
+    one, other = a[at_a : at_a + length], b[at_b : at_b + length]
+    if one == other:
+        return length
+    differ = int.from_bytes(one, "little") ^ int.from_bytes(other, "little")
+    return ((differ & -differ).bit_length() - 1) // _TOKEN_BITS * TOKEN_BYTES
 
 
 def _common_end(a: bytes, end_a: int, b: bytes, end_b: int, most: int) -> int:
     """Number of equal bytes before two positions, in whole tokens and at most ``most``."""
-    tokens = most // TOKEN_BYTES
-    length = tokens * TOKEN_BYTES
-    differ = np.frombuffer(a, np.uint32, tokens, end_a - length) != np.frombuffer(b, np.uint32, tokens, end_b - length)
-    last = int(differ[::-1].argmax()) if tokens else 0
-    return (last if tokens and differ[-1 - last] else tokens) * TOKEN_BYTES
+    length = most // TOKEN_BYTES * TOKEN_BYTES
+    one, other = a[end_a - length : end_a], b[end_b - length : end_b]
+    if one == other:
+        return length
+    differ = int.from_bytes(one, "little") ^ int.from_bytes(other, "little")
+    return length - -(-differ.bit_length() // _TOKEN_BITS) * TOKEN_BYTES

@@ -56,6 +56,7 @@ _LARGEST_PART = 8
 _MEMO_PART = 16
 _READINGS_PART = 32
 _NUMBER_BYTES = 40
+_NO_IDS = packed(b"")
 
 _Models = Literal["own", "other", "any"]
 """Which requests are candidates: those of the request's model, of other models, or all."""
@@ -86,7 +87,7 @@ class References:
         self._groups = Groups()
         self._texts = SharedTexts()
         self._last_read: PromptReading | None = None
-        self._last_packed = b"", packed(b"")
+        self._last_packed = b"", _NO_IDS
         self._readings: TextMemo[PromptReading] = TextMemo(max_bytes // _READINGS_PART)
 
     def __len__(self) -> int:
@@ -128,7 +129,7 @@ class References:
         reading = self._read(kept)
         self._last_read = None
         text, ids, shared_bytes = self._texts.share(kept.text, self._packed(kept.ids))
-        self._last_packed = b"", packed(b"")
+        self._last_packed = b"", _NO_IDS
         held = msgspec.structs.replace(kept, text=text, ids=b"")
         bytes_of_request = own_bytes(held, ids)
         if bytes_of_request + shared_bytes > self._max_bytes // _LARGEST_PART:
