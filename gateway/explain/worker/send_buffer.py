@@ -30,8 +30,9 @@ _HOLDER_BYTES = 150
 _HELD_BYTES = 350
 """Size of the record of a sent message."""
 
-ENOUGH_BYTES = 128 * 1024
-"""Bytes encoded in one batch; more would delay requests."""
+_BATCH_BYTES = 128 * 1024
+_BATCH_MESSAGES = 16
+"""What is encoded in one batch; more would delay requests."""
 
 _OBSERVED_PART = 4
 """Original prompts, from before rules changed them, are accepted while at most a quarter is held."""
@@ -136,10 +137,11 @@ class SendBuffer:
         self._unsent_bytes += size
         self._unsent.appendleft((work, size))
 
-    def encoded(self) -> bytearray:
-        """The frames to send next, about ``ENOUGH_BYTES``; empty if there are none."""
+    def encoded(self, *, with_small: bool = False) -> bytearray:
+        """The frames to send next, about 128 KB, and without ``with_small`` 16 messages at most; empty if none wait."""
         out = bytearray()
-        while self._unsent and len(out) < ENOUGH_BYTES:
+        last = len(self._sent) + _BATCH_MESSAGES
+        while self._unsent and len(out) < _BATCH_BYTES and (with_small or len(self._sent) < last):
             work, estimate = self._unsent.popleft()
             self._held -= estimate
             self._unsent_bytes -= estimate
