@@ -114,8 +114,8 @@ class Overload:
             await self._queue.turn(
                 encoded.model.id,
                 encoded.request.caller.tenant,
-                self._placement(encoded, placed),
-                lambda ahead: self._placement(encoded, place(ahead)),
+                _placement(encoded, placed),
+                lambda ahead: _placement(encoded, place(ahead)),
                 again=bool(context.tried),
                 until=context.deadline,
                 expected=_tokens_per_second(placed.targets),
@@ -143,10 +143,10 @@ class Overload:
             return
         await self._queue.wait_until_empty(model)
 
-    def _placement(self, encoded: Encoded, placed: Placed) -> Placement:
-        decision = placed.decision
-        busy = self._busy.of(placed.replica, decision.target, time.monotonic())
-        return Placement(decision.target, encoded.tokens - decision.held_tokens, not busy)
+
+def _placement(encoded: Encoded, placed: Placed) -> Placement:
+    decision = placed.decision
+    return Placement(decision.target, encoded.tokens - decision.held_tokens)
 
 
 def _tokens_per_second(targets: Mapping[Target, Replica]) -> float:

@@ -63,7 +63,7 @@ def in_daemon_thread(function: Callable[[], T], *, name: str) -> "asyncio.Future
 def start_eagerly(work: Coroutine[Any, Any, None], name: str) -> "Continuation | None":
     """Run a coroutine up to its first wait at once.
 
-    A coroutine that never waits costs no iteration of the event loop, and one that only waits for one future no task.
+    A coroutine that never waits costs no iteration of the event loop, and one that only waits for futures no task.
     ``asyncio.current_task()`` may be None in it, so that it may use ``asyncio.timeout`` only behind ``in_task``.
 
     Args:
@@ -81,9 +81,9 @@ def start_eagerly(work: Coroutine[Any, Any, None], name: str) -> "Continuation |
 
 
 class Continuation:
-    """A coroutine from its first wait on: continued by the future that it waits for, and in a task from its next wait.
+    """A coroutine from its first wait on: continued by the futures that it waits for.
 
-    Most requests wait once, for the replica's answer. A task takes two more iterations of the event loop.
+    It gets a task when it waits for an iteration of the event loop, as ``in_task`` does. A task takes more iterations.
 
     Args:
         work: The coroutine; it waits.
@@ -99,11 +99,7 @@ class Continuation:
         self._waits_for: asyncio.Future[Any] | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_cancelled = False
-        if isinstance(waits_for, asyncio.Future):
-            self._waits_for = waits_for
-            waits_for.add_done_callback(self._go_on)
-        else:
-            self._continue_in_task(waits_for)
+        self._wait_for(waits_for)
 
     def cancel(self) -> None:
         """Raise ``asyncio.CancelledError`` in the coroutine, as ``asyncio.Task.cancel`` does."""
@@ -112,16 +108,22 @@ class Continuation:
         elif self._waits_for is not None and not self._waits_for.cancel():
             self._is_cancelled = True  # what it waited for has happened, and the coroutine is about to continue
 
+    def _wait_for(self, waits_for: Any) -> None:
+        if isinstance(waits_for, asyncio.Future):
+            self._waits_for = waits_for
+            waits_for.add_done_callback(self._go_on)
+        else:
+            rest = _Rest(self._work, waits_for)
+            self._task = asyncio.get_running_loop().create_task(rest, name=self._name)
+
     def _go_on(self, _waited_for: "asyncio.Future[Any]") -> None:
         self._waits_for = None
+        is_cancelled, self._is_cancelled = self._is_cancelled, False
         try:
-            waits_for = self._work.throw(asyncio.CancelledError()) if self._is_cancelled else self._work.send(None)
+            waits_for = self._work.throw(asyncio.CancelledError()) if is_cancelled else self._work.send(None)
         except (StopIteration, asyncio.CancelledError):
             return
-        self._continue_in_task(waits_for)
-
-    def _continue_in_task(self, waits_for: Any) -> None:
-        self._task = asyncio.get_running_loop().create_task(_Rest(self._work, waits_for), name=self._name)
+        self._wait_for(waits_for)
 
 
 async def in_task() -> None:

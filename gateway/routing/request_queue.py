@@ -37,12 +37,10 @@ class Placement:
     Attributes:
         target: The target.
         tokens: Uncached prompt tokens there.
-        free: Whether the target has capacity for it.
     """
 
     target: Target
     tokens: int
-    free: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -161,22 +159,21 @@ class RequestQueue:
             self._refuse(queue, queue.requests[queue.order.newest_of_heaviest().number], "full")
         self._schedule_scan(queue)
         last = began + self._settings.max_seconds
+        if until <= last:
+            timer = loop.call_at(until, _finish, request, TimeoutError())
+        else:
+            timer = loop.call_at(last, self._refuse, queue, request, "too_long")
         try:
-            await in_task()
-            async with asyncio.timeout_at(min(last, until)):
-                refusal = await request.turn
-        except TimeoutError:
-            if until <= last:
-                raise
-            raise self._refusal(queue, request, "too_long") from None
+            refusal = await request.turn
         finally:
+            timer.cancel()
             self._observer.on_queued(model, loop.time() - began)
             self._remove(queue, waiting)
         if refusal is not None:
             try:
                 raise refusal
             finally:
-                del request, refusal  # the error has this frame: a cycle would keep the request in memory
+                del request, refusal, timer  # the error has this frame: a cycle would keep the request in memory
 
     async def wait_until_empty(self, model: ModelId) -> None:
         """Wait until no request waits for a model.
@@ -232,13 +229,15 @@ class RequestQueue:
                 asyncio.get_running_loop().call_later(_CONTINUE_SECONDS, self._schedule_scan, queue)
                 return
             tries -= 1
-            if self._try_dispatch(queue, waiting, ahead):
+            if self._try_dispatch(queue, waiting, ahead, busy):
                 # Its load is counted only when its own task runs, so scan again after that.
                 self._schedule_scan(queue)
                 return
         queue.free = free
 
-    def _try_dispatch(self, queue: _ModelQueue, waiting: WaitingRequest, ahead: Ahead) -> bool:
+    def _try_dispatch(
+        self, queue: _ModelQueue, waiting: WaitingRequest, ahead: Ahead, busy: Mapping[Target, bool]
+    ) -> bool:
         """Place a request again; returns whether it left the queue, to be sent or with an error."""
         request = queue.requests.pop(waiting.number)
         queue.requests[waiting.number] = request
@@ -250,7 +249,7 @@ class RequestQueue:
             _finish(request, failure)
             return True
         queue.order.move(waiting, placement.target, placement.tokens)
-        if not placement.free:
+        if busy.get(placement.target, False):
             return False
         queue.order.serve(waiting)
         queue.drain_rate.left(asyncio.get_running_loop().time(), waiting.cost)
@@ -259,16 +258,13 @@ class RequestQueue:
         return True
 
     def _refuse(self, queue: _ModelQueue, request: _QueuedRequest, reason: str) -> None:
-        refusal = self._refusal(queue, request, reason)
-        self._remove(queue, request.waiting)
-        _finish(request, refusal)
-
-    def _refusal(self, queue: _ModelQueue, request: _QueuedRequest, reason: str) -> Overloaded:
+        if request.turn.done():
+            return  # it has its turn, and is about to leave
         self._observer.on_shed(queue.model, request.tenant, reason)
         now = asyncio.get_running_loop().time()
-        return _overloaded(
-            queue.model, queue.drain_rate.seconds(now, queue.order.cost_ahead(request.waiting), queue.expected)
-        )
+        seconds = queue.drain_rate.seconds(now, queue.order.cost_ahead(request.waiting), queue.expected)
+        self._remove(queue, request.waiting)
+        _finish(request, _overloaded(queue.model, seconds))
 
     def _remove(self, queue: _ModelQueue, waiting: WaitingRequest) -> None:
         if queue.order.remove(waiting):

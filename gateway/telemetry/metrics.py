@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from gateway.core.canonical import ALL_RULES, PersonalFinding, RuleMode
 from gateway.core.ids import ModelId, ReplicaId
@@ -54,6 +55,7 @@ class MetricsObserver:
     def __init__(self, catalog: MetricCatalog) -> None:
         self._catalog = catalog
         self._settled: list[Settlement] = []
+        self._queue_requests = cache(catalog.queue_requests.labels)
         catalog.registry.count_waiting = self.count_settled
         catalog.config_last_reload_successful.set(1)
         # Prometheus sees no increase in a series that begins with 1, so counters used in alerts are initialized with 0.
@@ -213,7 +215,7 @@ class MetricsObserver:
 
     def on_queue_length(self, model: ModelId, requests: int) -> None:
         """See ``QueueObserver``."""
-        self._catalog.queue_requests.labels(model).set(requests)
+        self._queue_requests(model).set(requests)
 
     def on_queued(self, model: ModelId, seconds: float) -> None:
         """See ``QueueObserver``."""

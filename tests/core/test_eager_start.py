@@ -50,22 +50,25 @@ async def test_one_that_does_not_wait_is_over_at_once_and_has_no_task():
     assert steps == [None]
 
 
-async def test_one_that_waits_for_one_future_has_no_task_and_one_that_waits_again_has_one():
+async def test_one_that_only_waits_for_futures_has_no_task():
     steps = []
-    event = asyncio.Event()
+    events = asyncio.Event(), asyncio.Event()
 
     async def work():
         steps.append("begun")
-        await event.wait()
-        steps.append(asyncio.current_task())
+        for event in events:
+            await event.wait()
+            steps.append(asyncio.current_task())
         await asyncio.sleep(0)
         steps.append(asyncio.current_task().get_name())
 
     _, ended = await started(work())
     assert steps == ["begun"]
-    event.set()
+    for event in events:
+        event.set()
+        await asyncio.sleep(0)
     await ended
-    assert steps == ["begun", None, "work"]
+    assert steps == ["begun", None, None, "work"]
 
 
 async def test_one_that_lets_the_loop_run_has_a_task():
@@ -164,6 +167,29 @@ async def test_a_second_cancellation_arrives_at_its_second_wait():
     rest.cancel()
     await ended
     assert seen == ["first", "second"]
+
+
+async def test_a_cancellation_as_it_continues_arrives_once():
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future(), loop.create_future()]
+    seen = []
+
+    async def work():
+        for future in futures:
+            try:
+                await future
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+            else:
+                seen.append("continued")
+
+    rest, ended = await started(work())
+    futures[0].set_result(None)
+    rest.cancel()
+    await asyncio.sleep(0)
+    futures[1].set_result(None)
+    await ended
+    assert seen == ["cancelled", "continued"]
 
 
 async def test_a_cancellation_of_what_is_over_is_without_effect():

@@ -1,6 +1,7 @@
 """Who waits, who is woken, who is refused. Replicas are numbers here: how many requests each has time for."""
 
 import asyncio
+import time
 from contextlib import suppress
 
 import pytest
@@ -45,10 +46,10 @@ class QueueSetup:
             nonlocal target
             self.placings += 1
             target = choose(ahead) if choose else max(self.places, key=self.places.__getitem__)
-            return Placement(target, tokens, self.places[target] > 0)
+            return Placement(target, tokens)
 
         wish = place(self.lines.ahead(MODEL, Tenant(TenantId(tenant))))
-        if not wish.free or MODEL in self.lines.queues:
+        if self.places[wish.target] <= 0 or MODEL in self.lines.queues:
             await self.lines.turn(
                 MODEL, Tenant(TenantId(tenant)), wish, place, again=again, until=until, expected=1000.0
             )
@@ -238,6 +239,18 @@ async def test_its_own_deadline_is_not_called_overload(queue_setup):
     w = queue_setup({A: 0})
     with pytest.raises(TimeoutError):
         await w.asks("one", until=asyncio.get_running_loop().time() + 0.05)
+    assert w.shed == []
+
+
+async def test_who_has_its_turn_is_not_refused_for_a_time_that_ends_meanwhile(queue_setup):
+    w = queue_setup({A: 0}, max_seconds=0.05)
+    w.asks("one")
+    await settle()
+    w.places[A] = 1
+    w.lines.on_capacity(MODEL)
+    time.sleep(0.06)  # the time is over when it gets its turn, before it can go on
+    await settle()
+    assert w.names == ["one"]
     assert w.shed == []
 
 
