@@ -98,7 +98,9 @@ def main() -> None:
             wait_until_serving(name, port, candidate.process, body)
             candidate.first_response = time.monotonic() - candidate.began
             run_load(port, folder / "chat.jsonl", args.connections, 1.5)
-            idle_cpu_seconds(*tree(candidate.process.pid))  # what is loaded at the first requests is no part of later ones
+            idle_cpu_seconds(
+                *tree(candidate.process.pid)
+            )  # what is loaded at the first requests is no part of later ones
         for number in range(args.rounds):
             for kind, bodies in {
                 "chat": "chat",
