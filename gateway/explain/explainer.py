@@ -23,9 +23,9 @@ from gateway.core.explanation import (
 )
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
+from gateway.core.text_memo import forget_texts
 from gateway.explain.bodies import Bodies
 from gateway.explain.comparison import Compared, compare
-from gateway.explain.diff.cause import forget_texts
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import PromptText

@@ -6,7 +6,6 @@ A value that is already in order is returned as the same object.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
 from operator import is_
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from gateway.canon.rules.tool_order import name_of
 from gateway.canon.texts import messages
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
+from gateway.core.text_memo import text_memo
 
 _DEEPEST = 100
 """Deeper levels are not sorted."""
@@ -199,7 +199,7 @@ def _sorted(text: str, _tenant: str) -> str:
     return again.decode()
 
 
-_known = lru_cache(maxsize=4096)(_sorted)
+_known = text_memo(4096)(_sorted)
 
 
 def _refuse_duplicates(pairs: Sequence[tuple[str, Any]]) -> None:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.canon.recognizer.kinds import KINDS, kind_of_both
@@ -16,6 +16,7 @@ from gateway.canon.recognizer.person_kinds import template_value
 from gateway.canon.recognizer.value_kind import ValueKind
 from gateway.core.explanation import Difference
 from gateway.core.reasons import QUESTION_FIRST, Reason
+from gateway.core.text_memo import text_memo
 from gateway.explain.diff.declared_documents import declared_reordered
 from gateway.explain.diff.slot import Slot, common_length, line_and_column, sameness, slot_at, window_at
 from gateway.explain.diff.text_blocks import reordered
@@ -27,6 +28,7 @@ _BULLETS_CHARS = 4000
 _LOOK_BACK_CHARS = 16_384
 _OPEN, _CLOSE = "{[", "}]"
 _CAUSES_KEPT = 4
+"""A prompt's messages are compared for more than one reason."""
 
 
 def json_sameness(before: str, after: str, at: int) -> str:
@@ -121,12 +123,7 @@ def text_cause(
     return _text_cause(before, after, is_template, own_words, tuple(places))
 
 
-def forget_texts() -> None:
-    """Drop the last texts compared. They are kept because a prompt's messages are compared for more than one reason."""
-    _text_cause.cache_clear()
-
-
-@lru_cache(_CAUSES_KEPT)
+@text_memo(_CAUSES_KEPT)
 def _text_cause(
     before: str, after: str, is_template: bool, own_words: bool, places: tuple[DocumentPlace, ...]
 ) -> DiffCause:

@@ -135,6 +135,7 @@ class Families:
     def forget_texts(self) -> None:
         """Drop what is remembered of prompts; it is worked out again when needed."""
         self._shown.clear()
+        self._frames.forget_texts()
 
     def _read(self, text: PromptText) -> "_Shown | None":
         """The variant that a prompt shows; None without leading messages and tools."""

@@ -57,6 +57,11 @@ class Frames:
             self._frames.put(key, frame, weight=_FRAME_BYTES + 4 * sum(len(each.text) for each in messages))
         return frame
 
+    def forget_texts(self) -> None:
+        """Drop what is remembered of prompts; it is worked out again when needed."""
+        self._frames.clear()
+        self._wording.forget_texts()
+
 
 def frame_messages(text: PromptText) -> tuple[Message, ...]:
     """The messages of a prompt's frame: the leading ones, else the system messages behind others."""
@@ -275,6 +280,10 @@ class Wording:
             if segment.masked:
                 found.append(segment)
         return found
+
+    def forget_texts(self) -> None:
+        """Drop the segments."""
+        self._segments.clear()
 
 
 def digest(text: str) -> int:

@@ -406,6 +406,7 @@ class References:
     def forget_readings(self) -> None:
         """Drop what is remembered of prompts that are not kept any more; it is worked out again when needed."""
         self._readings.clear()
+        self._frames.forget_texts()
 
     def _drop(self, number: int) -> None:
         entry = self._entries.pop(number)

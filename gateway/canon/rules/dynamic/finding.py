@@ -6,7 +6,6 @@ A line is searched independently of the others, so that its findings can be cach
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import repeat
 
 from gateway.canon.code_spans import touched
@@ -29,6 +28,7 @@ from gateway.canon.rules.dynamic.labelled_values import may_have_label, may_have
 from gateway.canon.rules.dynamic.movable_pieces import Need, VaryingValue, lowered
 from gateway.canon.rules.dynamic.not_taken import NotTaken, Refused
 from gateway.canon.rules.dynamic.quoted_data import speaks_of_data, speaks_of_now
+from gateway.core.text_memo import text_memo
 
 _MORE = re.compile(
     r"[,،，、]?\s?(?:\(|（|\[|[\-–—|/]\s?|T)?"
@@ -122,7 +122,7 @@ def _findings(chunk: str, is_first: bool, is_line: bool, _tenant: str) -> tuple[
     return tuple(sorted(found, key=lambda each: each.start))
 
 
-_known = lru_cache(maxsize=8192)(_findings)
+_known = text_memo(8192)(_findings)
 
 
 def _words_of(low: str) -> frozenset[str]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gateway.canon.code_spans import fenced, touched
 from gateway.canon.lexicon import alternatives, entries
+from gateway.core.text_memo import text_memo
 
 DATA_WORDS = frozenset(entries("documents", "data"))
 """Text under a heading or in a tag with one of these words is data."""
@@ -310,7 +311,7 @@ def _whole_kind_of(line: str, _tenant: str) -> LineKind:
     )
 
 
-_known = lru_cache(maxsize=8192)(_whole_kind_of)
+_known = text_memo(8192)(_whole_kind_of)
 
 
 def _kind_of(line: str) -> LineKind:

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from gateway.canon.rules.dynamic.opening_time import opening_time
 from gateway.canon.rules.dynamic.quoted_data import CONTEXT_LABELS, CONTEXT_WITHOUT_BLANKS, QuotedData
 from gateway.canon.texts import LONGEST_TEXT
 from gateway.config.operator_patterns import Found, OwnRegex, TooSlow
+from gateway.core.text_memo import text_memo
 
 if TYPE_CHECKING:
     from gateway.config.canon_settings import DynamicSuffixSettings, SlotSettings
@@ -179,7 +180,7 @@ class Search:
         # Not a bound method: a reference cycle would keep the cache alive until the next garbage collection.
         self._found = partial(_found, frozenset(settings.built_in), pointer, begins)
         # The cache is the only mutable state, and has its own lock.
-        self._known = lru_cache(maxsize=_KNOWN_TEXTS)(self._found)
+        self._known = text_memo(_KNOWN_TEXTS)(self._found)
 
     def pieces(
         self, text: str, now: float, model: str, mark: Callable[[int], str], *, tenant: str = ""
