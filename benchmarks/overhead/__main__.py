@@ -21,43 +21,27 @@ has served more requests by then.
 """
 
 import argparse
-import shlex
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.overhead.bodies import ONCE, write_bodies
+from benchmarks.overhead.candidates import Candidate, commands, start
 from benchmarks.overhead.processes import (
     QUIET,
     cpu_seconds,
     engine_command,
     free_port,
-    gateway_config,
     idle_cpu_seconds,
     memory_mib,
     pinned,
     run_load,
     terminate,
     tree,
-    wait_until_serving,
 )
 
 CHUNKS = 100
-
-
-@dataclass
-class Candidate:
-    name: str
-    port: int
-    process: subprocess.Popen
-    began: float = field(default_factory=time.monotonic)
-    figures: dict[str, list[float]] = field(default_factory=dict)
-    first_response: float = 0.0
 
 
 def measure(candidate: Candidate, kind: str, bodies: Path, connections: int, seconds: float) -> None:
@@ -87,20 +71,11 @@ def main() -> None:
     processes = [pinned(1, engine_command(ports, CHUNKS), **QUIET)]
     try:
         time.sleep(1)
-        body = (folder / "chat.jsonl").read_bytes().split(b"\n")[0]
-        candidates = []
-        for name, command in commands(args.peer, folder, engines):
-            port = free_port()
-            words = [word.format(port=port, a=engines[0], b=engines[1]) for word in command(port)]
-            candidate = Candidate(name, port, pinned(0, words, **QUIET))
-            processes.append(candidate.process)
-            candidates.append(candidate)
-            wait_until_serving(name, port, candidate.process, body)
-            candidate.first_response = time.monotonic() - candidate.began
-            run_load(port, folder / "chat.jsonl", args.connections, 1.5)
-            idle_cpu_seconds(
-                *tree(candidate.process.pid)
-            )  # what is loaded at the first requests is no part of later ones
+        candidates = start(commands(args.peer, folder, engines), engines, folder, processes)
+        for candidate in candidates:
+            run_load(candidate.port, folder / "chat.jsonl", args.connections, 1.5)
+            # What is loaded for the first requests is no part of later ones.
+            idle_cpu_seconds(*tree(candidate.process.pid))
         for number in range(args.rounds):
             for kind, bodies in {
                 "chat": "chat",
@@ -116,22 +91,6 @@ def main() -> None:
         report(candidates)
     finally:
         terminate(processes)
-
-
-def commands(peers: list[str], folder: Path, engines: list[str]) -> list[tuple[str, Callable[[int], list[str]]]]:
-    """Names of the candidates, and for each the command that serves at a port."""
-    python = [sys.executable, "-m"]
-    found: list[tuple[str, Callable[[int], list[str]]]] = [
-        ("floor", lambda port: [*python, "benchmarks.overhead.floor", str(port), *engines]),
-        (
-            "gateway",
-            lambda port: [*python, "gateway", "serve", "--config", str(gateway_config(folder, port, engines))],
-        ),
-    ]
-    for peer in peers:
-        name, _, text = peer.partition("=")
-        found.append((name, lambda _, text=text: shlex.split(text)))
-    return found
 
 
 def report(candidates: list[Candidate]) -> None:

@@ -1,7 +1,9 @@
 """Request bodies for the overhead benchmark: seeded, so that every run sends the same."""
 
+import itertools
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 WORDS = """
@@ -23,7 +25,7 @@ TURNS = 8
 def write_bodies(folder: Path, rounds: int = 1) -> None:
     """Write ``chat.jsonl``, and for each round bodies that no earlier one has: ``turns-0.jsonl`` and so on."""
     rng = random.Random(11)
-    shared = " ".join(f"Guideline {n}: stay friendly and quote paragraph {n * 7} when asked." for n in range(105))
+    shared = _shared()
     sets = {"chat": [_body(rng, shared, stream=False) for _ in range(200)]}
     for number in range(rounds):
         sets[f"turns-{number}"] = _turns(rng, shared)
@@ -31,6 +33,21 @@ def write_bodies(folder: Path, rounds: int = 1) -> None:
         sets[f"stream-{number}"] = [_body(rng, shared, stream=True) for _ in range(200)]
     for name, bodies in sets.items():
         (folder / f"{name}.jsonl").write_text("\n".join(bodies))
+
+
+def write_turns(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Files with conversations turn by turn without end, and how many bodies each has; two files take turns."""
+    rng = random.Random(12)
+    shared = _shared()
+    for number in itertools.count():
+        bodies = _turns(rng, shared)
+        path = folder / f"turns-{number % 2}.jsonl"
+        path.write_text("\n".join(bodies))
+        yield path, len(bodies)
+
+
+def _shared() -> str:
+    return " ".join(f"Guideline {n}: stay friendly and quote paragraph {n * 7} when asked." for n in range(105))
 
 
 def _turns(rng: random.Random, system: str) -> list[str]:
