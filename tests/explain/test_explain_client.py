@@ -35,6 +35,13 @@ async def test_every_missed_token_is_counted_and_answers_include_all_earlier_req
     assert harness.counts.skipped == 0
 
 
+async def test_an_answer_includes_long_requests_that_came_right_before(tmp_path):
+    async with ClientHarness(tmp_path) as harness:
+        for number in range(12):
+            harness.client.record_request(request(f"Question {number} " + "x" * 30_000, request_id=f"req-{number}"))
+        assert (await harness.summary(window="15m"))["requests"] == 12
+
+
 async def test_a_request_without_text_counts_as_skipped(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         harness.client.record_request(request(None))

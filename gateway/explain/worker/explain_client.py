@@ -40,6 +40,7 @@ from gateway.explain.worker.explain_replication import PeerFigures, ReplicatedSe
 from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
 from gateway.explain.worker.history_keeper import HistoryKeeper
 from gateway.explain.worker.send_buffer import (
+    GATHER_BYTES,
     GoneReplicas,
     SendBuffer,
     SentMessage,
@@ -51,9 +52,6 @@ from gateway.stats.prices import TokenPrices
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
 _GATHER_SECONDS = 0.05
-_GATHER_BYTES = 1024 * 1024
-"""Messages gather for this time, or up to these bytes as values: most of a repeated request is not sent."""
-
 _BETWEEN_BATCHES_SECONDS = 0.005
 """Pause behind a full batch, for the requests in the gateway's event loop, if more is waiting."""
 
@@ -304,7 +302,7 @@ class ExplainClient:
             return
         if is_plain and not record.warming:
             self._observer.on_explain_skipped(1)
-        if self._send_buffer.unsent_bytes >= _GATHER_BYTES:
+        if self._send_buffer.unsent_bytes >= GATHER_BYTES:
             self._flush()
         elif self._flush_timer is None:
             self._flush_later()
@@ -325,17 +323,17 @@ class ExplainClient:
             self._flush_timer.cancel()
             self._flush_timer = None
 
-    def _flush(self, *, with_small: bool = False) -> None:
+    def _flush(self, *, all_gathered: bool = False) -> None:
         self._cancel_flush()
         child = self._supervisor.child
-        if self._has_options and child is not None and (frames := self._send_buffer.encoded(with_small=with_small)):
+        if self._has_options and child is not None and (frames := self._send_buffer.encoded(all_gathered=all_gathered)):
             child.write(frames)
             if self._send_buffer.unsent_bytes:
                 self._flush_later(soon=True)
 
     def _send(self, message: ToWorker) -> None:
         """Send a message that is not held, behind the frames sent now; ``on_started`` repeats one that is too early."""
-        self._flush(with_small=True)
+        self._flush(all_gathered=True)
         if self._has_options:
             self._write(message)
 

@@ -34,6 +34,9 @@ _BATCH_BYTES = 128 * 1024
 _BATCH_MESSAGES = 16
 """What is encoded in one batch; more would delay requests."""
 
+GATHER_BYTES = 1024 * 1024
+"""Messages gather up to these bytes as values: most of a repeated request is not sent."""
+
 _OBSERVED_PART = 4
 """Original prompts, from before rules changed them, are accepted while at most a quarter is held."""
 
@@ -137,11 +140,13 @@ class SendBuffer:
         self._unsent_bytes += size
         self._unsent.appendleft((work, size))
 
-    def encoded(self, *, with_small: bool = False) -> bytearray:
-        """The frames to send next, about 128 KB, and without ``with_small`` 16 messages at most; empty if none wait."""
+    def encoded(self, *, all_gathered: bool = False) -> bytearray:
+        """The frames of the next batch, or about ``GATHER_BYTES`` at once; empty if none wait."""
         out = bytearray()
-        last = len(self._sent) + _BATCH_MESSAGES
-        while self._unsent and len(out) < _BATCH_BYTES and (with_small or len(self._sent) < last):
+        most, enough = (len(self._unsent), GATHER_BYTES) if all_gathered else (_BATCH_MESSAGES, _BATCH_BYTES)
+        for _ in range(min(most, len(self._unsent))):
+            if len(out) >= enough:
+                break
             work, estimate = self._unsent.popleft()
             self._held -= estimate
             self._unsent_bytes -= estimate
