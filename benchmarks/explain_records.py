@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.held_blocks import TOKENIZER, HeldBlocks
 from benchmarks.overhead.bodies import WORDS
 from gateway.config.canon_settings import CanonSettings
 from gateway.context import Encoded, Placed, Served
@@ -25,15 +26,12 @@ from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions, WorkerOptions
 from gateway.request_record import request_record
-from gateway.tokenize.load_tokenizer import load_local
 
 KINDS = "next turn", "time in front", "new prompt"
 TRAFFIC = "repeated", "next turn", "new conversation", "time in front", "new prompt"
 _SYSTEM_PROMPTS = 5
 _TURNS = 8
-_BLOCK = 16
 _BETWEEN_SECONDS = 0.1
-_TOKENIZER = "builtin:demo"
 
 
 def conversation(rng: random.Random, system: str, turns: int) -> list[dict[str, str]]:
@@ -184,10 +182,9 @@ class DefaultRecords:
     """
 
     def __init__(self) -> None:
-        self._encoder = load_local(_TOKENIZER)
-        self._held: set[int] = set()
+        self._cache = HeldBlocks()
         self._number = 0
-        canon = CanonOptions(CanonSettings().model_dump_json().encode(), {"m": ModelOptions(_TOKENIZER)})
+        canon = CanonOptions(CanonSettings().model_dump_json().encode(), {"m": ModelOptions(TOKENIZER)})
         self.options = WorkerOptions(64 << 20, 5000, 3600.0, 128 << 20, 3600.0, 1_000_000, None, "USD", {}, canon)
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[RequestRecord]:
@@ -197,11 +194,11 @@ class DefaultRecords:
             yield self._record(messages, reply)
 
     def _record(self, messages: Sequence[dict[str, Any]], reply: str) -> RequestRecord:
-        encoder = self._encoder
+        encoder = self._cache.encoder
         (ids,) = encoder.encode(Endpoint.CHAT, {"messages": messages})
         answer = encoder.encode_text(reply)
         tokens = len(ids) // TOKEN_BYTES
-        held = self._compute(ids, answer)
+        held = self._cache.compute_tokens(ids, answer)
         return msgspec.structs.replace(
             record_of(answered(list(messages), self._number)),
             at=1e9 + self._number * _BETWEEN_SECONDS,
@@ -215,16 +212,3 @@ class DefaultRecords:
             holders=(ReplicaPrefix("r0", 0, held, 0.01, 0.02, 0.03), ReplicaPrefix("r1", 0, 0, 0.01, 0.3, 0.4)),
             canonical=Canonicalized(modes=tuple(map(default_mode, RuleName)), owner="shop\0\0\0"),
         )
-
-    def _compute(self, ids: bytes, answer: bytes) -> int:
-        """The held tokens of a prompt; afterwards all of its blocks are held, with those of the answer."""
-        size = _BLOCK * TOKEN_BYTES
-        # The last token of a prompt is computed in any case, and that of an answer never is.
-        reusable, whole = (len(ids) - TOKEN_BYTES) // size, ids + answer[:-TOKEN_BYTES]
-        held, known, chain = 0, True, 0
-        for number in range(len(whole) // size):
-            chain = hash((chain, whole[number * size : (number + 1) * size]))
-            known = known and chain in self._held
-            held += known and number < reusable
-            self._held.add(chain)
-        return held * _BLOCK

@@ -14,7 +14,8 @@ Bodies: `chat` = 200 conversations of 13 messages that share a 7 KB system promp
 size, no two texts alike, each sent once; `stream` = 32 streams at once, 100 chunks 10 ms apart, each with a new
 conversation. `one` = the chat bodies over one connection, whose latencies are given; the floor's are those of the
 engine and of the load generator. Bodies that are sent once may be used up before the time is over: the load ends then.
-Of `turns` a slower candidate gets fewer, and with them fewer of the later turns, which are longer.
+Of `turns` a slower candidate gets fewer, and with them fewer of the later turns, which are longer. Engines report as
+cached what one cache for all bodies would hold: nearly all of a `chat` body, nothing of a `cold` one.
 
 RSS: resident memory of the process tree after all rounds, pages that processes share counted once. A faster candidate
 has served more requests by then.

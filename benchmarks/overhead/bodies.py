@@ -1,10 +1,16 @@
-"""Request bodies for the overhead benchmark: seeded, so that every run sends the same."""
+"""Request bodies for the overhead benchmark: seeded, so that every run sends the same.
+
+Each ends in the usage that the mock engines report for it: its tokens, and those that one cache for all of them would
+hold when it is sent.
+"""
 
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from benchmarks.held_blocks import HeldBlocks
 
 WORDS = """
 account balance booking branch cancel change charge claim confirm contact cover customer
@@ -24,23 +30,26 @@ TURNS = 8
 
 def write_bodies(folder: Path, rounds: int = 1) -> None:
     """Write ``chat.jsonl``, and for each round bodies that no earlier one has: ``turns-0.jsonl`` and so on."""
-    rng = random.Random(11)
+    rng, cache = random.Random(11), HeldBlocks()
     shared = _shared()
-    sets = {"chat": [_body(rng, shared, stream=False) for _ in range(200)]}
+    chat = [_messages(rng, shared) for _ in range(200)]
+    for messages in chat:
+        cache.compute(messages)
+    sets = {"chat": [_encoded(messages, cache) for messages in chat]}
     for number in range(rounds):
-        sets[f"turns-{number}"] = _turns(rng, shared)
-        sets[f"cold-{number}"] = [_body(rng, _fresh(rng), stream=False) for _ in range(2000)]
-        sets[f"stream-{number}"] = [_body(rng, shared, stream=True) for _ in range(200)]
+        sets[f"turns-{number}"] = _turns(rng, shared, cache)
+        sets[f"cold-{number}"] = [_encoded(_messages(rng, _fresh(rng)), cache) for _ in range(2000)]
+        sets[f"stream-{number}"] = [_encoded(_messages(rng, shared), cache, stream=True) for _ in range(200)]
     for name, bodies in sets.items():
         (folder / f"{name}.jsonl").write_text("\n".join(bodies))
 
 
 def write_turns(folder: Path) -> Iterator[tuple[Path, int]]:
     """Files with conversations turn by turn without end, and how many bodies each has; two files take turns."""
-    rng = random.Random(12)
+    rng, cache = random.Random(12), HeldBlocks()
     shared = _shared()
     for number in itertools.count():
-        bodies = _turns(rng, shared)
+        bodies = _turns(rng, shared, cache)
         path = folder / f"turns-{number % 2}.jsonl"
         path.write_text("\n".join(bodies))
         yield path, len(bodies)
@@ -50,13 +59,13 @@ def _shared() -> str:
     return " ".join(f"Guideline {n}: stay friendly and quote paragraph {n * 7} when asked." for n in range(105))
 
 
-def _turns(rng: random.Random, system: str) -> list[str]:
+def _turns(rng: random.Random, system: str, cache: HeldBlocks) -> list[str]:
     """The first turn of each conversation, then the second of each, and so on; they share the system prompt."""
     conversations = [_messages(rng, system) for _ in range(CONVERSATIONS)]
     bodies = []
     for turn in range(TURNS):
         for messages in conversations:
-            bodies.append(_encoded(messages, stream=False))
+            bodies.append(_encoded(messages, cache))
             messages.append({"role": "assistant", "content": f"Then {turn}: " + " ".join(rng.choices(WORDS, k=40))})
             messages.append({"role": "user", "content": f"Also {turn}: " + " ".join(rng.choices(WORDS, k=9))})
     return bodies
@@ -64,10 +73,6 @@ def _turns(rng: random.Random, system: str) -> list[str]:
 
 def _fresh(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS, k=920)) + f" {rng.random()}"
-
-
-def _body(rng: random.Random, system: str, *, stream: bool) -> str:
-    return _encoded(_messages(rng, system), stream=stream)
 
 
 def _messages(rng: random.Random, system: str) -> list[dict[str, str]]:
@@ -79,5 +84,6 @@ def _messages(rng: random.Random, system: str) -> list[dict[str, str]]:
     return [*messages, {"role": "user", "content": "At last " + " ".join(rng.choices(WORDS, k=6))}]
 
 
-def _encoded(messages: list[dict[str, str]], *, stream: bool) -> str:
-    return json.dumps({"model": "m", "messages": messages, "max_tokens": 8, "stream": stream})
+def _encoded(messages: Sequence[dict[str, str]], cache: HeldBlocks, *, stream: bool = False) -> str:
+    fields = {"model": "m", "messages": messages, "max_tokens": 8, "stream": stream}
+    return json.dumps({**fields, "x_tokens": cache.compute(messages)})
