@@ -294,9 +294,6 @@ class Gateway:
         self._audit.start()
         self._screen.start()
         await self._cluster.start()
-        self._explain.start()
-        if self._history is not None:
-            self._history.start()
         self._explain.record_marker(MarkerKind.STARTED, f"Prefix Gateway {__version__}")
         self._feeds.start()
         self._discover()
@@ -305,6 +302,10 @@ class Gateway:
         await self._models.load(self._replica_events.on_version)
         await self._health.wait_for_first_round()
         self._replica_events.started = True
+        # Last: on a single core the start of the worker process would delay readiness.
+        self._explain.start()
+        if self._history is not None:
+            self._history.start()
         self._audit.record(AuditEvent("gateway_started"))
         self._keeper.start()
         self._warmer.start_background()

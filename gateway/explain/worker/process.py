@@ -279,7 +279,6 @@ def run_until_closed(work: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.excepthook = _report_without_values
-    os.nice(_POLITE)
     return_large_blocks()
     relax_garbage_collection()
     try:
@@ -303,6 +302,8 @@ def _report_without_values(kind: type[BaseException], error: BaseException, trac
 
 def main() -> None:
     """Entry point of the command."""
+    # First: what follows loads modules, while the gateway begins to serve.
+    os.nice(_POLITE)
     from gateway.explain.worker.explain_parts import ExplainParts
 
     *listeners, connection = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
