@@ -32,6 +32,7 @@ from gateway.explain.worker.explain_messages import (
     encode,
 )
 from gateway.explain.worker.explain_worker import ExplainWorker
+from gateway.explain.worker.priority import WorkerPriority
 from gateway.heap import return_large_blocks
 
 if TYPE_CHECKING:
@@ -47,14 +48,15 @@ _REPORTS_WHEN_FULL = 16
 _BEHIND_PART = 8
 """Part of ``max_waiting_bytes`` above which rules are not observed, so that explaining catches up."""
 
+_PRESSED_PART = 8
+"""Part of that above which the worker's priority is raised."""
+
 _BEFORE_QUESTION_SECONDS = 0.05
 """CPU time spent on earlier work before a question overtakes the rest."""
 
 _MAX_BEFORE_QUESTION = 100
 """With more messages waiting, a question does not wait at all: they would not be done in time."""
 
-_POLITE = 5
-"""Niceness: the gateway takes precedence if CPU cores are short."""
 _SEND_SECONDS = 2.0
 """Timeout of a send, after which the connection is closed: a gateway that does not read delays the others."""
 
@@ -71,6 +73,7 @@ class Session:
         worker: Handles the messages.
         clock: Monotonic seconds.
         worked: CPU seconds of this process.
+        priority: The priority of this process, which ``run`` updates.
     """
 
     def __init__(
@@ -79,11 +82,13 @@ class Session:
         worker: ExplainWorker,
         clock: Callable[[], float] = time.monotonic,
         worked: Callable[[], float] = time.process_time,
+        priority: WorkerPriority | None = None,
     ) -> None:
         self._connection = connection
         self._worker = worker
         self._clock = clock
         self._worked = worked
+        self._priority = priority
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._frames = FrameSplitter()
@@ -107,6 +112,8 @@ class Session:
             if self._poll.poll(self.idle_seconds() * 1000):
                 self.read()
             self.turn()
+            if self._priority is not None:
+                self._priority.update(is_drained=self.is_drained, is_pressed=self.is_pressed, now=self._clock())
 
     def turn(self) -> None:
         """Handle the next message, if there is one.
@@ -128,9 +135,19 @@ class Session:
                 self._send(notice)
         self._report()
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether all received messages are handled."""
+        return not (self._work or self._questions)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether much of the work that may wait does."""
+        return self._waiting_bytes > self._behind_bytes // _PRESSED_PART
+
     def idle_seconds(self) -> float:
         """Time until the next action other than reading."""
-        if self._work or self._questions:
+        if not self.is_drained:
             return 0
         if self._unreported_bytes:
             return max(self._reported_at + _REPORT_SECONDS - self._clock(), 0)
@@ -199,12 +216,18 @@ class Sessions:
         first: The connection of the parent process.
         listener: The listening socket for other gateways.
         begin: Makes the session of a connection.
+        priority: The priority of this process.
     """
 
     def __init__(
-        self, first: socket.socket, listener: socket.socket, begin: Callable[[socket.socket], Session]
+        self,
+        first: socket.socket,
+        listener: socket.socket,
+        begin: Callable[[socket.socket], Session],
+        priority: WorkerPriority,
     ) -> None:
         self._begin = begin
+        self._priority = priority
         self._listener = listener
         listener.setblocking(False)
         self._poll = select.poll()
@@ -231,6 +254,12 @@ class Sessions:
                 # An idle turn drops expired state, which the first session does for all.
                 if not session.idle_seconds() or (number == self._first and not ready):
                     self._attempt(number, session.turn)
+            sessions = [session for _, session in self._open.values()]
+            self._priority.update(
+                is_drained=all(session.is_drained for session in sessions),
+                is_pressed=any(session.is_pressed for session in sessions),
+                now=time.monotonic(),
+            )
 
     def _attempt(self, number: int, step: Callable[[], None]) -> None:
         if number not in self._open:
@@ -302,16 +331,17 @@ def _report_without_values(kind: type[BaseException], error: BaseException, trac
 
 def main() -> None:
     """Entry point of the command."""
-    # First: what follows loads modules, while the gateway begins to serve.
-    os.nice(_POLITE)
+    priority = WorkerPriority()
+    priority.begin()  # first: what follows loads modules, while the gateway begins to serve
     from gateway.explain.worker.explain_parts import ExplainParts
 
     *listeners, connection = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     if listeners:
         build = shared_parts(ExplainParts)
-        run_until_closed(Sessions(connection, listeners[0], lambda each: Session(each, ExplainWorker(build))).run)
+        sessions = Sessions(connection, listeners[0], lambda each: Session(each, ExplainWorker(build)), priority)
+        run_until_closed(sessions.run)
     else:
-        run_until_closed(Session(connection, ExplainWorker(ExplainParts)).run)
+        run_until_closed(Session(connection, ExplainWorker(ExplainParts), priority=priority).run)
 
 
 if __name__ == "__main__":
