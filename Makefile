@@ -119,7 +119,7 @@ test-containers: .venv/installed
 	$(BIN)/python -m tests.deploy.containers
 
 .venv/installed: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "Python 3.11.5 or newer is needed: regular expressions of older ones are faulty. Set PYTHON to another one, such as PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@

@@ -228,9 +228,10 @@ class PeerChannel:
             peer = self._peers[name] = _KnownPeer(now, message.number)
             self._send_full = True  # it may have just started without any state
             self._on_peers(len(self._peers))
+            if message.number > 1:  # what it sent before was lost, as while Redis was unreachable, or is only stored
+                self._missed(name, now)
         elif message.number != peer.number + 1:
-            for part in self._parts.values():
-                part.missed(name, now)
+            self._missed(name, now)
         peer.received_at, peer.number = now, message.number
         for part_name, payload in message.parts.items():
             self._apply(part_name, name, payload, now)
@@ -265,11 +266,15 @@ class PeerChannel:
                 if now - peer.received_at >= _SILENT_SECONDS:
                     self._forget(name)
 
+    def _missed(self, name: str, now: float) -> None:
+        for part in self._parts.values():
+            part.missed(name, now)
+
     def _forget(self, name: str) -> None:
         if self._peers.pop(name, None) is None:
             return
         now = self._clock()
+        self._missed(name, now)
         for part in self._parts.values():
-            part.missed(name, now)
             part.gone(name, now)
         self._on_peers(len(self._peers))

@@ -51,6 +51,14 @@ async def test_what_is_lost_is_noticed(server, exchange_at, soon):
     assert exchanges[1].peers == 1
 
 
+async def test_what_was_sent_before_the_first_message_that_is_received_is_lost(server, exchange_at, soon):
+    exchange_at(server.url, part=MessageRecorder())._number = 7  # its messages so far were lost while Redis was away
+    recorder = MessageRecorder()
+    later = exchange_at(server.url, part=recorder)
+    await soon(lambda: later.peers == 1)
+    assert len(recorder.missed_of) == 1
+
+
 async def test_a_part_that_fails_to_say_anything_keeps_neither_the_others_nor_the_gateway_from_being_known(
     server, exchange_at, soon, errors
 ):

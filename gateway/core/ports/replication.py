@@ -30,7 +30,7 @@ class Replicated(Protocol[MessageT]):
         ...
 
     def missed(self, peer: str, now: float) -> None:
-        """Messages of a peer were lost, or the peer no longer sends."""
+        """Messages of a peer were lost, or sent before the first one that was received, or the peer no longer sends."""
         ...
 
     def gone(self, peer: str, now: float) -> None:
