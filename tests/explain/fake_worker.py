@@ -29,6 +29,8 @@ def work(seconds):
 
 
 class FakeParts:
+    is_loading = False
+
     def __init__(self, options, now):
         self._options = options
         self._requests = 0

@@ -1,5 +1,6 @@
 """What rules save, worked out beside the gateway: with simple rules and a real tokenizer."""
 
+import threading
 import time
 from datetime import UTC, datetime
 
@@ -229,6 +230,26 @@ def test_without_modes_or_text_nothing_is_reported():
     ):
         explanation = observer.observed(finished)
         assert (explanation.observed, explanation.canonical, explanation.edits) == (False, (), ())
+
+
+def test_a_tokenizer_that_is_being_loaded_is_reported_as_loading():
+    loaded = threading.Event()
+
+    def load(options):
+        assert loaded.wait(20)
+        return ENCODER
+
+    observer = Observer(load, wait=False)
+    one = request(body("#1 x", "y"), observe=["whitespace"])
+    assert not observer.shadow.is_loading
+    assert not observer.observed(one).observed
+    assert observer.shadow.is_loading
+    loaded.set()
+    until = time.monotonic() + 20
+    while observer.shadow.is_loading:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    assert observer.observed(one).observed
 
 
 def test_a_tokenizer_that_cannot_be_loaded_is_reported_once():

@@ -44,6 +44,15 @@ def test_much_work_gets_an_equal_share_at_once(session):
     assert session.read_text() == "0"
 
 
+def test_a_tokenizer_is_loaded_with_an_equal_share_also_when_all_requests_are_explained(session):
+    priority = WorkerPriority(session)
+    priority.update(is_drained=True, is_pressed=False, now=6.0)
+    priority.update(is_drained=True, is_pressed=True, now=6.0)
+    assert session.read_text() == "0"
+    priority.update(is_drained=True, is_pressed=False, now=7.0)
+    assert session.read_text() == "19"
+
+
 def test_a_change_that_the_system_refuses_is_tried_again(tmp_path):
     missing = tmp_path / "sessions" / "autogroup"
     priority = WorkerPriority(missing)
@@ -74,5 +83,16 @@ def test_a_session_tells_after_each_message_how_much_is_left():
         ours.sendall(sent)
         with pytest.raises(ConnectionClosed):
             Session(theirs, FakeWorker(11), priority=priority).run()
-    # Nothing is updated behind the last one, which ends the fake worker.
+    # Nothing is updated after the last one, which ends the fake worker.
     assert priority.updates == [(False, (9 - number) * size > 10_000) for number in range(9)]
+
+
+def test_a_session_whose_tokenizer_is_being_loaded_is_pressed():
+    worker = FakeWorker(1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        session = Session(theirs, worker)
+        assert not session.is_pressed
+        worker.is_loading = True
+        assert session.is_pressed
+        assert session.is_drained

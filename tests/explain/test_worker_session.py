@@ -19,6 +19,7 @@ class FakeWorker:
         self.handled = []
         self.behind = []
         self.is_behind = False
+        self.is_loading = False
 
     def handle(self, message):
         if isinstance(message, RequestRecord):

@@ -59,6 +59,11 @@ class Encoders:
         }
         self._trials.clear()
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a tokenizer is being loaded."""
+        return bool(self._loading)
+
     def load_all(self) -> None:
         """Load all tokenizers now, for requests of the past: those that come meanwhile would not be observed."""
         for model, options in self._models.items():

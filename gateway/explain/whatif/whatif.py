@@ -183,6 +183,11 @@ class WhatIf:
         self._encoders.configure(options.models)
         self._options = options
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a tokenizer is being loaded."""
+        return self._encoders.is_loading
+
     def load_tokenizers(self) -> None:
         """Load all tokenizers now, instead of with the first request of their model, in a thread."""
         self._encoders.load_all()

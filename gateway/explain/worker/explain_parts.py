@@ -75,6 +75,11 @@ class ExplainParts:
         self._journal.configure(_limits(options), _price(options), now)
         self._experiment.configure(options.experiment or {})
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a tokenizer is being loaded."""
+        return self._whatif is not None and self._whatif.is_loading
+
     def load_tokenizers(self) -> None:
         """Load the tokenizers of observed rules now: a live worker loads each in a thread when it is needed first."""
         if self._whatif is not None:

@@ -84,6 +84,11 @@ class ExplainWorker:
         self.is_behind = False
         self._noticed: dict[tuple[str, str], tuple[float, int]] = {}
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a tokenizer is being loaded."""
+        return self._parts is not None and self._parts.is_loading
+
     def handle(self, message: ToWorker) -> Sequence[FromWorker]:
         """Handle a message; returns the replies to send at once."""
         match message:

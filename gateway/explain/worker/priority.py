@@ -15,7 +15,7 @@ _LOWEST = 19
 """Niceness of the session while the worker keeps up: a request that arrives does not wait for it."""
 
 _EQUAL = 0
-"""Niceness of the session once work has waited: it is done before texts have to be dropped."""
+"""Niceness of the session once work cannot wait: it is done before texts have to be dropped."""
 
 _PATIENCE_SECONDS = 1.0
 """Work that is left for longer has waited."""
@@ -44,10 +44,10 @@ class WorkerPriority:
 
         Args:
             is_drained: Whether no work is left.
-            is_pressed: Whether so much is left that it cannot wait.
+            is_pressed: Whether there is work that cannot wait for an idle core.
             now: Monotonic seconds.
         """
-        if is_drained:
+        if is_drained and not is_pressed:
             self._drained_at = now
             if not self._is_lowest:
                 self._is_lowest = self._write(_LOWEST)

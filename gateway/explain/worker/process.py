@@ -142,8 +142,8 @@ class Session:
 
     @property
     def is_pressed(self) -> bool:
-        """Whether much of the work that may wait does."""
-        return self._waiting_bytes > self._behind_bytes // _PRESSED_PART
+        """Whether much of the work that may wait does, or rules cannot be observed before a tokenizer is loaded."""
+        return self._waiting_bytes > self._behind_bytes // _PRESSED_PART or self._worker.is_loading
 
     def idle_seconds(self) -> float:
         """Time until the next action other than reading."""
