@@ -92,15 +92,13 @@ SCENARIOS = _in("tests", "scenarios demo observability")
 BROWSER = ["tests/browser"]
 EVALUATION = ["tests/evaluation"]
 SERVERS = _in("tests", "admin cluster discovery http_client server tracing warmup")
-PROCESSES = [
-    *_of_gateway("workers reload replicas_come_and_go discovery stopping command_line"),
-    *_of_gateway("shared_state shared_past shared_figures draining slow_clients key_leaks own_regexes"),
-]
+PROCESSES = _of_gateway("workers reload stopping command_line shared_past shared_figures draining key_leaks")
+MORE_PROCESSES = _of_gateway("replicas_come_and_go discovery shared_state slow_clients own_regexes")
 TIMED = _of_gateway("shared_engines routing isolation_prefill hot_prefixes overload")
 IN_PROCESS = [
     path
     for path in sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/gateway/test_*.py"))
-    if path not in PROCESSES and path not in TIMED
+    if path not in [*PROCESSES, *MORE_PROCESSES, *TIMED]
 ]
 
 UNITS = [
@@ -109,10 +107,12 @@ UNITS = [
     Part("pure", PURE, low_priority=True),
 ]
 PARTS = [
-    # In-process gateways, every second file in each.
-    Part("gateway", IN_PROCESS[::2]),
-    Part("gateway-2", IN_PROCESS[1::2]),
+    # In-process gateways, every third file in each.
+    Part("gateway", IN_PROCESS[::3]),
+    Part("gateway-2", IN_PROCESS[1::3]),
+    Part("gateway-3", IN_PROCESS[2::3]),
     Part("processes", PROCESSES),
+    Part("processes-2", MORE_PROCESSES),
     Part("scenarios", SCENARIOS),
     Part("browser", BROWSER),
     # Commands that evaluate traffic and set-ups, with engines over sockets.
