@@ -107,7 +107,7 @@ def measure(args: Namespace) -> Result:
             f"{args.long_prompts} prompts of each length, one after the other; 0 tokens: nothing but the normal client."
             " A turn is the time between two calls of a timer of 1 ms on the event loop, so it holds one iteration, or"
             " two. CPU is that of the loop's thread; in the rest of a turn another thread held the interpreter's lock,"
-            " or another process the core."
+            " or another process the core. Turns of up to 3 ms are not recorded: 0 means that there was no longer one."
         ],
     )
 
