@@ -50,8 +50,8 @@ def sample(pid: int) -> Sample:
         try:
             name = "explaining" if _EXPLAINING in _command(child) else _command(child)
             found[name] = _process(child)
-        except OSError:
-            continue  # it has just ended
+        except (OSError, KeyError):
+            continue  # it has just ended; one that is not waited for yet has no memory any more
     return found
 
 

@@ -9,10 +9,8 @@ import os
 from pathlib import Path
 
 _NICE = 5
-"""Niceness of the process."""
-
-_LOWEST = 19
-"""Niceness of the session while the worker keeps up: a request that arrives does not wait for it."""
+"""Niceness of the process, and of the session while the worker keeps up: requests that arrive come first. On a machine
+whose cores are all taken by other sessions, 19 would leave it so little that it counts as hanging."""
 
 _EQUAL = 0
 """Niceness of the session once work cannot wait: it is done before texts have to be dropped."""
@@ -32,7 +30,7 @@ class WorkerPriority:
 
     def __init__(self, session: Path = _SESSION) -> None:
         self._session = session
-        self._is_lowest = False
+        self._is_low = False
         self._drained_at = 0.0
 
     def begin(self) -> None:
@@ -49,11 +47,11 @@ class WorkerPriority:
         """
         if is_drained and not is_pressed:
             self._drained_at = now
-            if not self._is_lowest:
-                self._is_lowest = self._write(_LOWEST)
+            if not self._is_low:
+                self._is_low = self._write(_NICE)
             return
-        if self._is_lowest and (is_pressed or now - self._drained_at > _PATIENCE_SECONDS):
-            self._is_lowest = not self._write(_EQUAL)
+        if self._is_low and (is_pressed or now - self._drained_at > _PATIENCE_SECONDS):
+            self._is_low = not self._write(_EQUAL)
         if not is_pressed:
             os.sched_yield()
 
