@@ -14,8 +14,8 @@ Every ten seconds memory, open files and threads of both processes are read from
 quarter of the run (``stage`` says which bounds are lower than by default for that) does not count: the medians of the
 second quarter and of the last are compared.
 
-Exit code 0 if the process that explains was never replaced, neither process has grown by more than 8 MiB or 3 %, whichever is more, nor by more than five open files
-or threads, and every request was answered as it should be; else 1.
+Exit code 0 if the process that explains was never replaced, neither process has grown by more than 8 MiB or 3 %,
+whichever is more, nor by more than five open files or threads, and every request was answered as it should be; else 1.
 """
 
 import argparse
@@ -69,10 +69,11 @@ async def _run(seconds: float, seed: int) -> int:
         with (folder / "samples.jsonl").open("w") as file:
             await _watch(stage, score, samples, seconds, file)
         await load.end()
-        problems = ["the gateway ended by itself"] if stage.gateway.died else []
+        died = stage.gateway.died
+        problems = ["the gateway ended by itself"] if died else []
         if len({each["explaining"].pid for each in samples if "explaining" in each}) > 1:
             problems.append("the process that explains was replaced")
-        problems += [f"leaked load: {each}" for each in await leaked_load([] if problems else [stage.gateway])]
+        problems += [f"leaked load: {each}" for each in await leaked_load([] if died else [stage.gateway])]
     return _report(score, samples, problems, folder)
 
 
