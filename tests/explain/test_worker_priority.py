@@ -23,18 +23,18 @@ def test_the_session_has_a_lower_priority_once_all_work_is_done(session):
     priority.update(is_drained=False, is_pressed=False, now=5.0)
     assert session.read_text() == "/autogroup-7 nice 0\n"
     priority.update(is_drained=True, is_pressed=False, now=6.0)
-    assert session.read_text() == "5"
+    assert session.read_text() == "10"
 
 
 def test_work_that_is_left_for_a_second_gets_an_equal_share(session):
     priority = WorkerPriority(session)
     priority.update(is_drained=True, is_pressed=False, now=6.0)
     priority.update(is_drained=False, is_pressed=False, now=7.0)
-    assert session.read_text() == "5"
+    assert session.read_text() == "10"
     priority.update(is_drained=False, is_pressed=False, now=7.1)
     assert session.read_text() == "0"
     priority.update(is_drained=True, is_pressed=False, now=7.2)
-    assert session.read_text() == "5"
+    assert session.read_text() == "10"
 
 
 def test_much_work_gets_an_equal_share_at_once(session):
@@ -50,7 +50,7 @@ def test_a_tokenizer_is_loaded_with_an_equal_share_also_when_all_requests_are_ex
     priority.update(is_drained=True, is_pressed=True, now=6.0)
     assert session.read_text() == "0"
     priority.update(is_drained=True, is_pressed=False, now=7.0)
-    assert session.read_text() == "5"
+    assert session.read_text() == "10"
 
 
 def test_a_change_that_the_system_refuses_is_tried_again(tmp_path):
@@ -59,7 +59,7 @@ def test_a_change_that_the_system_refuses_is_tried_again(tmp_path):
     priority.update(is_drained=True, is_pressed=False, now=6.0)
     missing.parent.mkdir()
     priority.update(is_drained=True, is_pressed=False, now=6.1)
-    assert missing.read_text() == "5"
+    assert missing.read_text() == "10"
 
 
 class RecordedPriority(WorkerPriority):

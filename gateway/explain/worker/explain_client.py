@@ -1,8 +1,8 @@
 """The gateway's client of the explain worker: sends answered requests, counts the results, asks questions.
 
-Everything here runs in the event loop and takes microseconds: requests are encoded into a buffer, which is written some
-milliseconds later, many at once: a wake-up for each of them would cost more than all of the rest. Requests never wait
-for the worker, and never fail because it is lost.
+Everything here runs in the event loop and takes microseconds: requests go into a buffer, which is encoded and written
+some milliseconds later, many at once: a wake-up for each of them would cost more than all of the rest. Requests never
+wait for the worker, and never fail because it is lost.
 
 Every missed token of every request is counted once: by the worker, which reports counts together with the number of
 handled messages; or here, as ``unclassified``, if a request is not sent or is lost with the worker.
@@ -40,6 +40,7 @@ from gateway.explain.worker.explain_replication import PeerFigures, ReplicatedSe
 from gateway.explain.worker.explain_supervisor import ExplainSupervisor, ExplainTimeouts
 from gateway.explain.worker.history_keeper import HistoryKeeper
 from gateway.explain.worker.send_buffer import (
+    GATHER_BYTES,
     GoneReplicas,
     SendBuffer,
     SentMessage,
@@ -51,6 +52,11 @@ from gateway.stats.prices import TokenPrices
 
 COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
 _GATHER_SECONDS = 0.05
+_BETWEEN_BATCHES_SECONDS = 0.005
+"""Pause behind a full batch, for the requests in the gateway's event loop, if more is waiting."""
+
+_SAMPLE_BYTES = 400
+"""Size of an experiment's sample in the send buffer."""
 _MIB = 1024 * 1024
 _log = structlog.get_logger("gateway.explain.worker")
 
@@ -177,7 +183,7 @@ class ExplainClient:
     def record_sample(self, sample: ExperimentSample) -> None:
         """See ``Explains``. Dropped while the worker cannot keep up: both groups lose the same share."""
         if self._enabled and self._is_running and self._send_buffer.is_roomy:
-            self._send_buffer.add(sample)
+            self._send_buffer.add(sample, _SAMPLE_BYTES)
             self._flush_later()
 
     def record_marker(self, kind: MarkerKind, text: str) -> None:
@@ -296,7 +302,7 @@ class ExplainClient:
             return
         if is_plain and not record.warming:
             self._observer.on_explain_skipped(1)
-        if self._send_buffer.has_full_batch:
+        if self._send_buffer.unsent_bytes >= GATHER_BYTES:
             self._flush()
         elif self._flush_timer is None:
             self._flush_later()
@@ -304,28 +310,30 @@ class ExplainClient:
     def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
         """Pass on prompts computed for another gateway; dropped while the buffer is full."""
         if self.receives_seen and self._enabled and self._is_running and self._send_buffer.is_roomy:
-            self._send_buffer.add(PeerPrompts(time.time(), messages))
+            self._send_buffer.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
             self._flush_later()
 
-    def _flush_later(self) -> None:
+    def _flush_later(self, *, soon: bool = False) -> None:
         if self._flush_timer is None and self._has_options:
-            self._flush_timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._flush)
+            pause = _BETWEEN_BATCHES_SECONDS if soon else _GATHER_SECONDS
+            self._flush_timer = asyncio.get_running_loop().call_later(pause, self._flush)
 
     def _cancel_flush(self) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
 
-    def _flush(self) -> None:
+    def _flush(self, *, all_gathered: bool = False) -> None:
         self._cancel_flush()
         child = self._supervisor.child
-        if self._has_options and child is not None:
-            for frames in self._send_buffer.take():
-                child.write(frames)
+        if self._has_options and child is not None and (frames := self._send_buffer.encoded(all_gathered=all_gathered)):
+            child.write(frames)
+            if self._send_buffer.unsent_bytes:
+                self._flush_later(soon=True)
 
     def _send(self, message: ToWorker) -> None:
         """Send a message that is not held, behind the frames sent now; ``on_started`` repeats one that is too early."""
-        self._flush()
+        self._flush(all_gathered=True)
         if self._has_options:
             self._write(message)
 

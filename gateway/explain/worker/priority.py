@@ -9,8 +9,11 @@ import os
 from pathlib import Path
 
 _NICE = 5
-"""Niceness of the process, and of the session while the worker keeps up: requests that arrive come first. On a machine
-whose cores are all taken by other sessions, 19 would leave it so little that it counts as hanging."""
+"""Niceness of the process."""
+
+_LOW = 10
+"""Niceness of the session while the worker keeps up: requests that arrive come first. On a machine whose cores are all
+taken by other sessions, 19 would leave it so little that it counts as hanging."""
 
 _EQUAL = 0
 """Niceness of the session once work cannot wait: it is done before texts have to be dropped."""
@@ -48,7 +51,7 @@ class WorkerPriority:
         if is_drained and not is_pressed:
             self._drained_at = now
             if not self._is_low:
-                self._is_low = self._write(_NICE)
+                self._is_low = self._write(_LOW)
             return
         if self._is_low and (is_pressed or now - self._drained_at > _PATIENCE_SECONDS):
             self._is_low = not self._write(_EQUAL)

@@ -1,8 +1,8 @@
 """The send buffer to the explain worker, bounded in bytes.
 
-A message is *held* from when it is added until the worker reports it as handled. It is encoded at once: prompts kept
-as values until several requests are sent would leave the CPU's caches, and encoding many in turn would delay the next
-request. Requests that do not fit are returned for their tokens to be counted, never silently dropped.
+A message is *held* from when it is added until the worker reports it as handled: first as a value, then as a sent
+frame. Requests that do not fit are returned for their tokens to be counted, never silently dropped. What becomes a
+reference to an earlier request is decided when it is encoded: for many requests in turn that takes a third of the time.
 
 ``SkippedSums`` holds the sums of requests that could not be explained, so that their tokens are included in all totals;
 ``GoneReplicas`` the cache events that still apply and must be sent to a new worker process.
@@ -23,7 +23,7 @@ from gateway.explain.worker.repeats import Repeats
 from gateway.stats.markers import Marker
 
 _PLAIN_BYTES = 1000
-"""Size of the frame of a request without text, tokens and holders."""
+"""Size of a request without text and tokens, as a value."""
 
 _HOLDER_BYTES = 150
 
@@ -32,7 +32,10 @@ _HELD_BYTES = 350
 
 _BATCH_BYTES = 128 * 1024
 _BATCH_MESSAGES = 16
-"""What is sent at once; more would delay the requests that follow."""
+"""What is encoded in one batch; more would delay requests."""
+
+GATHER_BYTES = 1024 * 1024
+"""Messages gather up to these bytes as values: most of a repeated request is not sent."""
 
 _OBSERVED_PART = 4
 """Original prompts, from before rules changed them, are accepted while at most a quarter is held."""
@@ -72,24 +75,24 @@ class SendBuffer:
         self._on_unsendable = on_unsendable
         self._held = 0
         self._roomy = True
-        self._unsent: deque[_FrameBatch] = deque()
-        self._unsent_messages = 0
-        self._held_messages: deque[SentMessage] = deque()
+        self._unsent: deque[tuple[Work, int]] = deque()
+        self._unsent_bytes = 0
+        self._sent: deque[SentMessage] = deque()
 
     @property
-    def has_full_batch(self) -> bool:
-        """Whether a batch waits that no other message is added to."""
-        return bool(self._unsent) and self._unsent[0].is_full
+    def unsent_bytes(self) -> int:
+        """Bytes not sent yet."""
+        return self._unsent_bytes
 
     @property
     def awaits(self) -> bool:
         """Whether a sent message is not handled yet."""
-        return len(self._held_messages) > self._unsent_messages
+        return bool(self._sent)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is held."""
-        return not self._held_messages
+        return not self._sent and not self._unsent
 
     @property
     def is_roomy(self) -> bool:
@@ -122,58 +125,54 @@ class SendBuffer:
             record, text = _without_text(record), 0
         if self._held + plain + text > self.max_bytes:
             return False, not record.parts
-        self.add(record)
+        self.add(record, plain + text)
         return True, not record.parts
 
-    def add(self, work: Work) -> None:
+    def add(self, work: Work, size: int = _PLAIN_BYTES) -> None:
         """Hold a message regardless of the bound; for rare messages."""
-        if not self._unsent or self._unsent[-1].is_full:
-            self._unsent.append(_FrameBatch())
-        held = self._encoded(work, self._unsent[-1])
-        if held is not None:
-            self._held_messages.append(held)
+        self._held += size
+        self._unsent_bytes += size
+        self._unsent.append((work, size))
 
-    def add_first(self, work: Work) -> None:
-        """As ``add``, before all other messages, none of which may be sent yet."""
-        batch = _FrameBatch()
-        held = self._encoded(work, batch)
-        if held is not None:
-            self._unsent.appendleft(batch)
-            self._held_messages.appendleft(held)
+    def add_first(self, work: Work, size: int = _PLAIN_BYTES) -> None:
+        """As ``add``, before all unsent messages."""
+        self._held += size
+        self._unsent_bytes += size
+        self._unsent.appendleft((work, size))
 
-    def take(self) -> list[bytearray]:
-        """The frames to send, in batches; from now on their messages count as sent."""
-        batches = [batch.frames for batch in self._unsent if batch.messages]
-        self._unsent.clear()
-        self._unsent_messages = 0
-        return batches
+    def encoded(self, *, all_gathered: bool = False) -> bytearray:
+        """The frames of the next batch, or about ``GATHER_BYTES`` at once; empty if none wait."""
+        out = bytearray()
+        most, enough = (len(self._unsent), GATHER_BYTES) if all_gathered else (_BATCH_MESSAGES, _BATCH_BYTES)
+        for _ in range(min(most, len(self._unsent))):
+            if len(out) >= enough:
+                break
+            work, estimate = self._unsent.popleft()
+            self._held -= estimate
+            self._unsent_bytes -= estimate
+            try:
+                sent = self._encode(work, out)
+            except Exception as error:  # noqa: BLE001 - after any failure its tokens are counted
+                self._on_unsendable(sent_message(work), error)
+                continue
+            self._held += sent.size
+            self._sent.append(sent)
+        return out
 
     def done(self) -> SentMessage:
         """Release the oldest sent message, which the worker has handled."""
-        held = self._held_messages.popleft()
+        held = self._sent.popleft()
         self._held -= held.size
         return held
 
     def give_up(self) -> list[SentMessage]:
         """Release and return all messages."""
-        lost = list(self._held_messages)
-        self._held_messages.clear()
+        lost = [*self._sent, *(sent_message(work) for work, _ in self._unsent)]
+        self._sent.clear()
         self._unsent.clear()
-        self._held = self._unsent_messages = 0
+        self._held = self._unsent_bytes = 0
         self.repeats.forget()
         return lost
-
-    def _encoded(self, work: Work, batch: "_FrameBatch") -> SentMessage | None:
-        """Append a message to a batch; None if it cannot be encoded."""
-        try:
-            held = self._encode(work, batch.frames)
-        except Exception as error:  # noqa: BLE001 - after any failure its tokens are counted
-            self._on_unsendable(sent_message(work), error)
-            return None
-        batch.messages += 1
-        self._unsent_messages += 1
-        self._held += held.size
-        return held
 
     def _encode(self, work: Work, out: bytearray) -> SentMessage:
         """Append the frame of a message, or of its reference to an earlier one."""
@@ -184,20 +183,6 @@ class SendBuffer:
         if isinstance(work, CacheEvent):
             self.repeats.forget()
         return sent_message(work, encode(work, out) + _HELD_BYTES)
-
-
-class _FrameBatch:
-    """Frames that are sent at once."""
-
-    __slots__ = ("frames", "messages")
-
-    def __init__(self) -> None:
-        self.frames = bytearray()
-        self.messages = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self.messages >= _BATCH_MESSAGES or len(self.frames) >= _BATCH_BYTES
 
 
 def _without_text(record: RequestRecord) -> RequestRecord:
