@@ -432,6 +432,7 @@ class Gateway:
             limits=settings.server.json_limits,
             held=_held_bytes(settings),
             turns=self._turns,
+            threads=self._models.threads,
             prompts=self._prompts,
             application_limits=self._application_limits,
         )

@@ -1,4 +1,5 @@
-"""The JSON of a body: joined and parsed at once if it is short, else in portions; and the errors of what is no JSON."""
+"""The JSON of a body: joined and parsed at once if it is short, else in a thread and in portions; and the errors of
+what is no JSON."""
 
 import codecs
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from gateway.core.json_portions import (
     upper_bounds,
 )
 from gateway.core.portions import Portioned
+from gateway.core.ports import LongTexts
+from gateway.core.tenant import Tenant
 
 SHORT_BYTES = 1024 * 1024
 _SHORT_VALUES = 20_000
@@ -55,11 +58,14 @@ def _short_values(limits: JsonLimits) -> int:
     return min(_SHORT_VALUES, limits.containers, limits.members, limits.values)
 
 
-def joined(parts: Sequence[bytes]) -> Portioned[bytes]:
-    """A body of its parts. Copying a long one takes milliseconds, and many may be complete at once: each has a turn."""
-    if sum(map(len, parts)) > SHORT_BYTES:
-        yield
-    return b"".join(parts)
+async def joined(parts: Sequence[bytes], tenant: Tenant, threads: LongTexts) -> bytes:
+    """A body of its parts. Copying a long one takes milliseconds, in which the thread holds no lock of the interpreter.
+
+    Raises:
+        Overloaded: it is long, and too many long texts wait, most of them of this tenant.
+    """
+    size = sum(map(len, parts))
+    return b"".join(parts) if size <= SHORT_BYTES else await threads.run(tenant, size, b"".join, parts)
 
 
 def parsed_at_once(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Any:

@@ -26,6 +26,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.exchange import Exchange
 from gateway.lazy_timer import LazyTimer
 from gateway.server.port import Port
+from gateway.server.read_budget import LARGE_READ_BYTES
 from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, send_refusal
 from gateway.server.request_head import head_bytes, parser_for, parts_of, without_upgrade
 from gateway.server.sockets import HalfClosed
@@ -87,6 +88,7 @@ class ClientConnection(asyncio.Protocol):
         self._waiting: deque[Exchange] = deque()
         self._reading = True
         self._body_paused = False
+        self._over_budget = False  # whether others read before this connection reads again
         self._timer = LazyTimer(self._loop, self._late)
         self._half_closed: HalfClosed | None = None
         self._problem: GatewayError | None = None  # of a refused connection; later bytes are ignored
@@ -192,6 +194,9 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(self._problem)
         if self._problem is not None or self.transport.is_closing():
             return
+        if len(data) >= LARGE_READ_BYTES and not self._over_budget and self.port.read_budget.spend(self, len(data)):
+            self._over_budget = True
+            self._update_reading()
         if self._in_head or self._in_body or self._first:
             # Unless it waits for the same request already.
             if self._began or not self._timer.waits:
@@ -332,6 +337,11 @@ class ClientConnection(asyncio.Protocol):
         self._body_paused = False
         self._update_reading()
 
+    def continue_reading(self) -> None:
+        """See ``read_budget.Reader``."""
+        self._over_budget = False
+        self._update_reading()
+
     def response_complete(self, *, keep: bool) -> None:
         """See ``ExchangeOwner``."""
         self._answered = None
@@ -375,7 +385,7 @@ class ClientConnection(asyncio.Protocol):
         return not self._reading or bool(self._waiting)
 
     def _update_reading(self) -> None:
-        reading = not self._waiting and not self._body_paused
+        reading = not (self._waiting or self._body_paused or self._over_budget)
         if reading is not self._reading and not self.transport.is_closing():
             self._reading = reading
             (self.transport.resume_reading if reading else self.transport.pause_reading)()

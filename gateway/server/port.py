@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.api.cors import Cors
 from gateway.config.server_settings import ServerSettings
 from gateway.core.exchange import Exchange, Receiver
+from gateway.server.read_budget import ReadBudget
 from gateway.server.sockets import FileLimits, open_files
 
 Handler = Callable[[Exchange], Receiver]
@@ -70,6 +71,7 @@ class Port:
 
     Attributes:
         connections: Those that are open.
+        read_budget: Bytes of large bodies that they read in one iteration of the event loop.
         leaving: Whether each connection is closed after its next response.
     """
 
@@ -78,6 +80,7 @@ class Port:
         self.options = options
         self.cors = cors or Cors(())
         self.connections: set[OpenConnection] = set()
+        self.read_budget = ReadBudget()
         self.leaving = False
         self.common_lines = b""
         self.renew_date()

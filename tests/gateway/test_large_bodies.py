@@ -18,7 +18,9 @@ from scripted_engine import STREAM_HEAD, Received, chunk
 
 from gateway.api.body_json import joined
 from gateway.core.api_keys import hash_key, new_key
-from gateway.turns import Turns
+from gateway.core.ids import TenantId
+from gateway.core.tenant import Tenant
+from gateway.routing.fair_threads import FairThreads
 
 MIB = 2**20
 MOST_AT_ONCE = 4 * MIB + 4096
@@ -26,6 +28,7 @@ MOST_AT_ONCE = 4 * MIB + 4096
 MOST_VALUES_AT_ONCE = 50_000
 """Brackets, colons and commas that one call may work on, but for ``orjson.dumps``, which writes 20 of them in a µs."""
 ACME, GLOBEX = new_key(), new_key()
+TENANT = Tenant(TenantId("acme"))
 TENANTS = [{"id": "acme", "keys": [hash_key(ACME)]}, {"id": "globex", "keys": [hash_key(GLOBEX)]}]
 EVENT = b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 KINDS = ",:[{"
@@ -280,19 +283,21 @@ async def test_bodies_are_bounded_for_the_process(tenants, connect):
     assert (await tenants.ask(headers={"authorization": f"Bearer {ACME}"})).status_code == 200
 
 
-async def test_bodies_that_are_complete_at_once_are_put_together_one_after_the_other():
-    """Copying 16 MiB takes milliseconds; other clients are served between two bodies."""
-    turns, iterations, complete = Turns(), 0, []
+@pytest.mark.parametrize(("size", "in_thread"), [(MIB, False), (MIB + 1, True)])
+async def test_a_long_body_is_put_together_in_a_thread(size, in_thread):
+    """Copying 16 MiB takes milliseconds, in which other clients are served."""
+    threads = FairThreads(1, 4 * MIB)
+    given, run = [], threads.run
 
-    async def body() -> None:
-        assert await turns.run(joined([b"a" * MIB, b"b"])) == b"a" * MIB + b"b"
-        complete.append(iterations)
+    async def noted(tenant: Tenant, size: int, *call: Any) -> Any:
+        given.append((tenant, size))
+        return await run(tenant, size, *call)
 
-    bodies = [asyncio.create_task(body()) for _ in range(8)]
-    while not all(each.done() for each in bodies):
-        await asyncio.sleep(0)
-        iterations += 1
-    assert len(set(complete)) == len(bodies)
+    threads.run = noted
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    assert await joined([body[:1000], body[1000:]], TENANT, threads) == body
+    assert given == [(TENANT, size)] * in_thread
+    threads.shutdown()
 
 
 async def test_what_a_body_becomes_counts_as_well(tenants):
