@@ -240,8 +240,8 @@ class Gateway:
         observers: list[Observer] = [counts, self._feeds, self._spaces, self._predictions]
         observers += [self._audit] if audit.file is not None else []
         observers += [RequestLog()] if settings.log.requests else []
-        observers = [AllObservers(observers)]
-        flow = self._build_flow(observers, PromptObservers([links.ledger, links.hot]))
+        observer = AllObservers(observers)
+        flow = self._build_flow(observer, PromptObservers([links.ledger, links.hot]))
         self._warmer = Warmer(
             flow,
             self._fleet,
@@ -257,7 +257,7 @@ class Gateway:
         )
 
         # The two ports.
-        self.public = self._build_public(flow, observers)
+        self.public = self._build_public(flow, observer)
         shown = Snapshots(
             fleet=self._fleet,
             index=self._index,
@@ -414,7 +414,7 @@ class Gateway:
             return None
         return HistoryKeeper(store, self._explain, lambda: self._counts.on_state_error("history"))
 
-    def _build_public(self, flow: Flow, observers: Sequence[Observer]) -> PublicApp:
+    def _build_public(self, flow: Flow, observer: Observer) -> PublicApp:
         """What the public port answers."""
         settings = self._settings
         self._application_limits = ApplicationLimits(application_limits(settings))
@@ -424,7 +424,7 @@ class Gateway:
             flow,
             self._gate,
             models,
-            observers=observers,
+            observer=observer,
             tracer=self._tracing,
             cors=cors,
             max_body_bytes=settings.server.max_body_bytes,
@@ -444,13 +444,13 @@ class Gateway:
             public=lambda: self._settings.is_open,
             stopping=lambda: self._leaving,
         )
-        return PublicApp(generations, self._gate, catalog, observers=observers, cors=cors)
+        return PublicApp(generations, self._gate, catalog, observer=observer, cors=cors)
 
     def _gpus(self, model: ModelId) -> float:
         """GPUs of one replica of a model."""
         return next((each.gpus_per_replica for each in self._settings.models if each.id == model), 1.0)
 
-    def _build_flow(self, observers: list[Observer], prompts: PromptObserver) -> Flow:
+    def _build_flow(self, observer: Observer, prompts: PromptObserver) -> Flow:
         settings, relay = self._settings, self._settings.relay
         self._prompts = PromptRegistry(registered_prompts(settings))
         self._experiment = Experiment(settings.experiment)
@@ -483,7 +483,7 @@ class Gateway:
             spaces=self._spaces,
             screen=self._screen,
             canon=self._canon,
-            observers=observers,
+            observer=observer,
             explains=self._explain,
             limits=FlowLimits(
                 default_block_size=settings.index.default_block_size,

@@ -104,7 +104,7 @@ class FlowLimits:
 
 
 class Flow:
-    """Takes each request through the stages, and records the result with the index and the observers.
+    """Takes each request through the stages, and records the result with the index and the observer.
 
     Attributes:
         block_size: Tokens per block of the chains with which prompts are looked up at a replica.
@@ -124,7 +124,7 @@ class Flow:
         spaces: PrefixSpaces,
         screen: Screen,
         canon: Canonicalizes,
-        observers: Sequence[Observer],
+        observer: Observer,
         explains: Explains,
         limits: FlowLimits,
         turns: Turns,
@@ -143,7 +143,7 @@ class Flow:
         self._screen = screen
         self._settler = Settler(index, hasher, uses, screen, prompts)
         self._canon = canon
-        self._observers = observers
+        self._observer = observer
         self._explains = explains
         self._limits = limits
         self._turns = turns
@@ -384,10 +384,9 @@ class Flow:
     def _observe(
         self, context: RequestContext, served: Served | None, status: int, code: str | None = None
     ) -> Settlement:
-        """Report the end of the request to the observers."""
+        """Report the end of the request to the observer."""
         settled = settlement(context, served, status, code, time.monotonic())
-        for observer in self._observers:
-            observer.on_settled(settled)
+        self._observer.on_settled(settled)
         if settled.assignment is not None and settled.decision is not None:
             try:
                 self._explains.record_sample(experiment_sample(settled, settled.assignment))

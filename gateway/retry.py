@@ -158,9 +158,8 @@ class Attempt:
         self._prefill_timer: asyncio.TimerHandle | None = None
         if not encoded.request.stream:
             # The first byte arrives with the last one, and does not show when the prompt is computed.
-            self._prefill_timer = asyncio.get_running_loop().call_later(
-                prefill_end_seconds(decision), self._prefill_done
-            )
+            seconds = decision.queue_seconds + decision.prefill_seconds
+            self._prefill_timer = asyncio.get_running_loop().call_later(seconds, self._prefill_done)
 
     def retry_after_seconds(self) -> int:
         """See ``ForwardedAttempt``: until the first replica is expected to have worked off its queue."""
@@ -374,15 +373,6 @@ def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, 
     if stream.pieced:
         context.dispatched_at = stream.began_at
     return stream.outcome(outcome)
-
-
-def prefill_end_seconds(decision: Decision) -> float:
-    """Estimated seconds from dispatch until the chosen target has computed the prompt: its queue, then the prefill."""
-    chosen = decision.target
-    for candidate in decision.candidates:
-        if candidate.target is chosen:
-            return candidate.queue_seconds + candidate.prefill_seconds
-    raise ValueError("the chosen target is no candidate")
 
 
 def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool:

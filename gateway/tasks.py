@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar, cast
 
+import msgspec
+
 T = TypeVar("T")
 
 _CANCEL_AGAIN_SECONDS = 0.5
@@ -77,29 +79,26 @@ def start_eagerly(work: Coroutine[Any, Any, None], name: str) -> "Continuation |
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return Continuation(work, waits_for, name)
+    rest = Continuation(work, name)
+    rest.wait_for(waits_for)
+    return rest
 
 
-class Continuation:
+class Continuation(msgspec.Struct, eq=False):
     """A coroutine from its first wait on: continued by the futures that it waits for.
 
     It gets a task when it waits for an iteration of the event loop, as ``in_task`` does. A task takes more iterations.
 
-    Args:
+    Attributes:
         work: The coroutine; it waits.
-        waits_for: What it waits for: a future, or None for one iteration of the loop.
         name: Name of its task.
     """
 
-    __slots__ = ("_is_cancelled", "_name", "_task", "_waits_for", "_work")
-
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any, name: str) -> None:
-        self._work = work
-        self._name = name
-        self._waits_for: asyncio.Future[Any] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_cancelled = False
-        self._wait_for(waits_for)
+    work: Coroutine[Any, Any, None]
+    name: str
+    _waits_for: asyncio.Future[Any] | None = None
+    _task: asyncio.Task[None] | None = None
+    _is_cancelled: bool = False
 
     def cancel(self) -> None:
         """Raise ``asyncio.CancelledError`` in the coroutine, as ``asyncio.Task.cancel`` does."""
@@ -108,22 +107,23 @@ class Continuation:
         elif self._waits_for is not None and not self._waits_for.cancel():
             self._is_cancelled = True  # what it waited for has happened, and the coroutine is about to continue
 
-    def _wait_for(self, waits_for: Any) -> None:
+    def wait_for(self, waits_for: Any) -> None:
+        """Continue the coroutine when a future is done, or, for None, in a task."""
         if isinstance(waits_for, asyncio.Future):
             self._waits_for = waits_for
             waits_for.add_done_callback(self._go_on)
         else:
-            rest = _Rest(self._work, waits_for)
-            self._task = asyncio.get_running_loop().create_task(rest, name=self._name)
+            rest = _Rest(self.work, waits_for)
+            self._task = asyncio.get_running_loop().create_task(rest, name=self.name)
 
     def _go_on(self, _waited_for: "asyncio.Future[Any]") -> None:
         self._waits_for = None
         is_cancelled, self._is_cancelled = self._is_cancelled, False
         try:
-            waits_for = self._work.throw(asyncio.CancelledError()) if is_cancelled else self._work.send(None)
+            waits_for = self.work.throw(asyncio.CancelledError()) if is_cancelled else self.work.send(None)
         except (StopIteration, asyncio.CancelledError):
             return
-        self._wait_for(waits_for)
+        self.wait_for(waits_for)
 
 
 async def in_task() -> None:

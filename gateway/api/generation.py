@@ -56,7 +56,7 @@ class Generations:
         service: Answers admitted requests.
         gate: Authenticates clients and enforces their limits.
         models: Ids of the served models.
-        observers: Get requests that were refused before the service.
+        observer: Gets requests that were refused before the service.
         tracer: Begins traces; None if tracing is off.
         cors: Which web pages may use the port.
         max_body_bytes: Largest body accepted.
@@ -78,7 +78,7 @@ class Generations:
         gate: Authenticator,
         models: Sequence[str],
         *,
-        observers: Sequence[Observer],
+        observer: Observer,
         tracer: Tracing | None,
         cors: Cors,
         max_body_bytes: int,
@@ -100,7 +100,7 @@ class Generations:
         """A length of so few digits is allowed."""
         self.open: set[GenerationExchange] = set()
         self._models = models
-        self._observers = observers
+        self._observer = observer
         self._max_sequences = max_sequences
         self._limits = limits
         self._turns = turns
@@ -190,8 +190,7 @@ class Generations:
         """Report a request that was refused before the service."""
         caller = error.caller if grant is None else grant.caller
         refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
-        for observer in self._observers:
-            observer.on_refused(refusal)
+        self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)
 

@@ -1,7 +1,5 @@
 """The public port: generation requests in ``generation``, everything else on Starlette."""
 
-from collections.abc import Sequence
-
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
 from gateway.api.error_responses import problem_body, problem_headers
@@ -19,7 +17,7 @@ class PublicApp:
         generations: Answers generation requests.
         gate: Authenticates clients.
         catalog: The served models, for ``/v1/models`` and ``/readyz``.
-        observers: Get refused requests.
+        observer: Gets refused requests.
         cors: Which web pages may use the port.
 
     Attributes:
@@ -34,13 +32,13 @@ class PublicApp:
         gate: Authenticator,
         catalog: ServedCatalog,
         *,
-        observers: Sequence[Observer],
+        observer: Observer,
         cors: Cors,
     ) -> None:
         self.generations = generations
         self.cors = cors
-        self._observers = observers
-        self.routes: HttpRoutes = build_routes(catalog, gate, observers)
+        self._observer = observer
+        self.routes: HttpRoutes = build_routes(catalog, gate, observer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
@@ -63,8 +61,7 @@ class PublicApp:
         except GatewayError as error:
             request_id = request_id_of(dict(scope["headers"]).get(b"x-request-id", b""))
             refusal = refused_path(scope, error, request_id)
-            for observer in self._observers:
-                observer.on_refused(refusal)
+            self._observer.on_refused(refusal)
             await _answer(send, error, request_id)
             return
         await send({"type": "http.response.start", "status": 204, "headers": allowed})

@@ -62,13 +62,13 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Authenticator, observers: Sequence[Observer]) -> HttpRoutes:
+def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer) -> HttpRoutes:
     """The application.
 
     Args:
         catalog: The served models.
         gate: Authenticates clients.
-        observers: Get refused requests.
+        observer: Gets refused requests.
     """
     app = HttpRoutes()
 
@@ -79,8 +79,7 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observers: Sequenc
         except GatewayError as error:
             # The path of the route: the request's path may contain any text as a model id.
             refusal = Refusal(_request_id(request), _MODELS, error.status, error.code, peer, error.caller)
-            for observer in observers:
-                observer.on_refused(refusal)
+            observer.on_refused(refusal)
             raise
         return [model for model in catalog.models if caller.may_use(model)]
 
@@ -130,7 +129,7 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observers: Sequenc
         # POST is handled before. The route answers every other method with a 405 that names POST.
         app.add_route(str(endpoint), _answered_elsewhere, methods=["POST"])
 
-    _add_problem_handlers(app, observers)
+    _add_problem_handlers(app, observer)
     return app
 
 
@@ -138,13 +137,12 @@ async def _answered_elsewhere(_request: Request) -> Response:
     raise AssertionError("generation requests do not get to these routes")
 
 
-def _add_problem_handlers(app: HttpRoutes, observers: Sequence[Observer]) -> None:
+def _add_problem_handlers(app: HttpRoutes, observer: Observer) -> None:
     """Answer every failure in the OpenAI error format; count and log paths and methods that are not served."""
 
     def _refuse(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
         refusal = refused_path(request.scope, error, _request_id(request))
-        for observer in observers:
-            observer.on_refused(refusal)
+        observer.on_refused(refusal)
         return problem_response(error, _request_id(request), extra)
 
     @app.on_error(GatewayError)

@@ -86,6 +86,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         policy: Name of the placement policy.
         candidates: Every routable target, the chosen one among them.
         queue_seconds: As the chosen one's candidate has it.
+        prefill_seconds: Likewise.
     """
 
     target: Target
@@ -94,6 +95,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     policy: str
     candidates: tuple[Candidate, ...]
     queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
 
     @property
     def replica(self) -> ReplicaId:

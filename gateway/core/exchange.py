@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
+import msgspec
+
 Headers = Sequence[tuple[bytes, bytes]]
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -137,10 +139,10 @@ class InvalidResponse(Exception):
     """A handler wrote a response that HTTP does not allow."""
 
 
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """A request, and the response to it.
 
-    Args:
+    Attributes:
         owner: The connection.
         method: HTTP method.
         path: Path, with percent-encoding resolved.
@@ -151,80 +153,41 @@ class Exchange:
         version: ``1.1`` or ``1.0``.
         keep_alive: Whether the client wants to keep the connection.
         expects_continue: Whether the client waits to be asked for the body.
-
-    Attributes:
-        owner: The same.
+        receiver: Of the handler; None while the exchange waits for its turn.
+        waiting_body: Parts of the body that have arrived before its turn.
+        body_ended: Whether the request is complete.
         started: Whether the head of the response was written or is about to be.
         complete: Whether the response is complete.
         gone: Whether the client has disconnected before the response was complete.
-        receiver: Of the handler; None while the exchange waits for its turn.
     """
 
-    __slots__ = (
-        "_chunked",
-        "_head",
-        "_in_chunks",
-        "_remaining",
-        "_transport",
-        "body_ended",
-        "complete",
-        "expects_continue",
-        "gone",
-        "headers",
-        "keep_alive",
-        "method",
-        "named",
-        "owner",
-        "path",
-        "query",
-        "raw_path",
-        "receiver",
-        "started",
-        "version",
-        "waiting_body",
-    )
-
-    def __init__(  # noqa: PLR0917 - as the parts stand in a request
-        self,
-        owner: ExchangeOwner,
-        method: str,
-        path: str,
-        raw_path: bytes,
-        query: bytes,
-        headers: list[tuple[bytes, bytes]],
-        named: dict[bytes, bytes],
-        version: str,
-        *,
-        keep_alive: bool,
-        expects_continue: bool,
-    ) -> None:
-        self.owner = owner
-        self._transport = owner.transport
-        self.method = method
-        self.path = path
-        self.raw_path = raw_path
-        self.query = query
-        self.headers = headers
-        self.named = named
-        self.version = version
-        self.keep_alive = keep_alive
-        self.expects_continue = expects_continue
-        self.receiver: Receiver | None = None
-        self.waiting_body: list[bytes] = []
-        self.body_ended = False
-        self.started = False
-        self.complete = False
-        self.gone = False
-        self._head: bytes | None = None
-        self._chunked = False
-        self._in_chunks = False  # whether whole chunks may be written now: the head was sent, and not the end
-        self._remaining: int | None = None
+    owner: ExchangeOwner
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    named: dict[bytes, bytes]
+    version: str
+    keep_alive: bool
+    expects_continue: bool
+    receiver: Receiver | None = None
+    waiting_body: list[bytes] = []
+    body_ended: bool = False
+    started: bool = False
+    complete: bool = False
+    gone: bool = False
+    _head: bytes | None = None
+    _chunked: bool = False
+    _in_chunks: bool = False
+    """Whether whole chunks may be written now: the head was sent, and not the end."""
+    _remaining: int | None = None
 
     def ask_for_body(self) -> None:
         """Tell a client that waits for it to send the body (``expect: 100-continue``)."""
         if self.expects_continue and not self.started:
             self.expects_continue = False
-            self._transport.write(_CONTINUE)
+            self.owner.transport.write(_CONTINUE)
 
     def pause_body(self) -> None:
         """Receive no more of the body for now."""
@@ -282,7 +245,7 @@ class Exchange:
         """Send the head now."""
         head, self._head = self._head, None
         if head is not None and not self.gone:
-            self._transport.write(head)
+            self.owner.transport.write(head)
 
     def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:
         """Send a part of the body; nothing happens once the client has disconnected.
@@ -297,7 +260,7 @@ class Exchange:
             InvalidResponse: the response has not begun, is complete, or is longer or shorter than it announced.
         """
         if chunk is not None and self._in_chunks:
-            self._transport.write(chunk)
+            self.owner.transport.write(chunk)
             return
         if self.gone:
             return
@@ -309,23 +272,23 @@ class Exchange:
             size = len(data)
             last = b"" if more else b"0\r\n\r\n"
             if size > _WRITTEN_TOGETHER:
-                self._transport.writelines((b"%b%x\r\n" % (head, size), data, b"\r\n" + last))
+                self.owner.transport.writelines((b"%b%x\r\n" % (head, size), data, b"\r\n" + last))
             elif size:
-                self._transport.write(b"%b%x\r\n%b\r\n%b" % (head, size, data, last))
+                self.owner.transport.write(b"%b%x\r\n%b\r\n%b" % (head, size, data, last))
             elif head or last:
-                self._transport.write(head + last)
+                self.owner.transport.write(head + last)
         else:
             if self._remaining is not None:
                 if self.method == "HEAD":
                     data = b""
                 self._remaining -= len(data)
                 if self._remaining < 0 or (self._remaining and not more):
-                    self._transport.abort()
+                    self.owner.transport.abort()
                     raise InvalidResponse("the body does not have the announced length")
             if head and len(data) > _WRITTEN_TOGETHER:
-                self._transport.writelines((head, data))
+                self.owner.transport.writelines((head, data))
             elif head or data:
-                self._transport.write(head + data)
+                self.owner.transport.write(head + data)
         if not more:
             self.complete = True
             self.receiver = None  # it refers to this object: only the garbage collector could free both
@@ -340,16 +303,16 @@ class Exchange:
 
     def abort(self) -> None:
         """Close the connection at once: the client sees that the response is incomplete."""
-        self._transport.abort()
+        self.owner.transport.abort()
 
     def break_off(self) -> None:
         """End an incomplete response: the client gets what was written, and sees that the rest is missing."""
         if self.complete or self.gone:
             return
         if self._chunked or self._remaining is not None:
-            self._transport.close()
+            self.owner.transport.close()
         else:
-            self._transport.abort()  # a regular end of the connection would be the end of the response
+            self.owner.transport.abort()  # a regular end of the connection would be the end of the response
 
     def lost(self) -> None:
         """The client has disconnected; to be called by the connection."""

@@ -170,16 +170,15 @@ class Fleet:
             first = [r for r in first if r.ramp_until <= now or self._has_room(r, busiest, now)]
         return first or sound
 
-    def adapter(self, model: ModelId) -> str:
-        """The LoRA adapter's name if the model is an adapter; else empty."""
-        return self._card_facts.get(model, _NO_CARDS)[0]
-
     def context_limit(self, model: ModelId) -> int:
         """The longest context in tokens that every engine of a model accepts; 0 if none reports it."""
         return self._card_facts.get(model, _NO_CARDS)[1]
 
     def card_facts(self, model: ModelId) -> tuple[str, int]:
-        """``adapter`` and ``context_limit`` of a model; the same object until a replica's card is read again."""
+        """The LoRA adapter's name if a model is an adapter, else an empty one, and its ``context_limit``.
+
+        The same object until a replica's card is read again.
+        """
         return self._card_facts.get(model, _NO_CARDS)
 
     def ready(self, model: ModelId) -> bool:

@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._peer = peer
         self._on_complete = on_complete
-        self._transport: asyncio.Transport | None = None
+        self._transport = cast(asyncio.Transport, None)
         self._parser: httptools.HttpResponseParser | None = None
         self._status = 0  # 0 until the head of the response is complete
         self._headers: list[tuple[bytes, bytes]] = []
@@ -151,7 +151,6 @@ class Connection(asyncio.Protocol):
 
     def send(self, head: bytes, body: bytes, receiver: ResponseReceiver) -> None:
         """Begin an exchange. The connection must be idle, and not closed."""
-        assert self._transport is not None
         self._parser = httptools.HttpResponseParser(self)
         self.receiver = receiver
         self._begun = self._complete = self._keep_alive = self._early = False
@@ -180,8 +179,7 @@ class Connection(asyncio.Protocol):
         self.closed = True
         self.receiver = self._chunk_receiver = None
         self._unparsed = _NOTHING
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     @property
     def reusable(self) -> bool:
@@ -194,14 +192,9 @@ class Connection(asyncio.Protocol):
         return (
             self._complete
             and self._keep_alive
-            and not (self.closed or self._early or self._unparsed or self._unwritten)
+            and not (self.closed or self._early or self._unparsed or self._transport.get_write_buffer_size())
             and self._broken is None
         )
-
-    @property
-    def _unwritten(self) -> bool:
-        """Whether a part of the request is still to be written."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     @property
     def stale(self) -> bool:
@@ -238,8 +231,8 @@ class Connection(asyncio.Protocol):
                 self._warn_of_surplus()
             self.abort()
             return
-        if not self._status and self._unwritten:
-            self._early = True
+        if not self._status and self._transport.get_write_buffer_size():
+            self._early = True  # a part of the request is still to be written
         self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
         self._go_on()
 
@@ -282,7 +275,7 @@ class Connection(asyncio.Protocol):
 
     def _update_reading(self) -> None:
         reading = not (self._paused or self._unparsed)
-        if reading is not self._reading and self._transport is not None and not self.closed:
+        if reading is not self._reading and not self.closed:
             self._reading = reading
             (self._transport.resume_reading if reading else self._transport.pause_reading)()
 

@@ -65,7 +65,9 @@ class Forwarder:
         self._deadlines.add(relay, relay.sent_at)
         replica.flights.add(relay)
         try:
-            body = await attempt.body.of(request, attempt.salt)
+            body = request.body  # as it came
+            if request.stream or attempt.salt is not None:
+                body = await attempt.body.of(request, attempt.salt)
             if not relay.ended.done():  # its time may be over, or its replica gone, since making the body began
                 relay.exchange = self._client.send("POST", replica.origin, path, headers, body, relay)
             del body  # free it before the answer is complete

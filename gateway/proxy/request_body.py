@@ -8,6 +8,8 @@ another key order or a lost duplicate key could change the engine's result.
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from gateway.core.json_edit import inserted, last_member_value, spliced, with_members
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest
@@ -18,26 +20,21 @@ _ASK = b'{"include_usage":true}'
 _ASKING = b'"stream_options":' + _ASK
 
 
-class EngineBody:
+class EngineBody(msgspec.Struct, eq=False):
     """Makes the body that is sent to replicas, and keeps it: most retries send the same one.
 
-    Args:
+    Attributes:
         turns: Runs the work on a long body in portions.
     """
 
-    __slots__ = ("_body", "_request", "_turns")
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self._request: ChatRequest | None = None
-        self._body = b""
+    turns: Turns
+    _request: ChatRequest | None = None
+    _body: bytes = b""
 
     async def of(self, request: ChatRequest, salt: str | None) -> bytes:
         """The body for a request, or for the continuation of its stream; arguments as of ``engine_body``."""
-        if salt is None and not request.stream:
-            return request.body  # as it came
         if self._request is not request:
-            body = await self._turns.run(engine_body(request, salt), request.caller.tenant.id)
+            body = await self.turns.run(engine_body(request, salt), request.caller.tenant.id)
             self._request, self._body = request, body
         return self._body
 

@@ -99,7 +99,15 @@ class Chooser:
             candidates.append(Candidate(load.target, held, queue, prefill, cost))
         chosen = candidates[0] if len(candidates) == 1 else self._pick(candidates, loads, affinity)
         kind = decision_kind(chosen.held_tokens, largest, prompt_tokens, retried=retried, blind=blind)
-        return Decision(chosen.target, kind, chosen.held_tokens, self.policy, tuple(candidates), chosen.queue_seconds)
+        return Decision(
+            chosen.target,
+            kind,
+            chosen.held_tokens,
+            self.policy,
+            tuple(candidates),
+            chosen.queue_seconds,
+            chosen.prefill_seconds,
+        )
 
     def queue_seconds(self, load: Load) -> float:
         """Work in front of a new request at a target with this load."""

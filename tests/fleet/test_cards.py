@@ -5,14 +5,14 @@ from fleets import MODEL, fleet, replica
 
 def test_adapter_and_context_limit_follow_the_cards_of_the_replicas_that_are_there():
     of = fleet("ab")
-    assert (of.adapter(MODEL), of.context_limit(MODEL)) == ("", 0)
+    assert of.card_facts(MODEL) == ("", 0)
     of.set_card(of.find("a"), {"max_model_len": 4096})
     of.set_card(of.find("b"), {"max_model_len": 1024, "parent": "base"})
-    assert (of.adapter(MODEL), of.context_limit(MODEL)) == (MODEL, 1024)
+    assert of.card_facts(MODEL) == (MODEL, 1024)
     of.remove(of.find("b"))
-    assert (of.adapter(MODEL), of.context_limit(MODEL)) == ("", 4096)
+    assert of.card_facts(MODEL) == ("", 4096)
     late = replica("c")
     late.card = {"max_model_len": 512}
     of.add(late)
     assert of.context_limit(MODEL) == 512
-    assert (of.adapter("other"), of.context_limit("other")) == ("", 0)
+    assert of.card_facts("other") == ("", 0)

@@ -7,7 +7,7 @@ import pytest
 from fleets import MODEL, replica
 from pieces import asking
 
-from gateway.core.decision import Candidate, Decision, DecisionKind
+from gateway.core.decision import Decision, DecisionKind
 from gateway.retry import Attempt
 
 TOKENS = 100
@@ -22,7 +22,7 @@ def attempting(prefill_seconds, *, stream=False):
     """An attempt that was just sent, its replica, and the models whose replicas got capacity."""
     at, capacity = replica("a"), []
     (target,) = at.targets
-    decision = Decision(target, DecisionKind.COLD, 0, "", (Candidate(target, 0, 0.0, prefill_seconds, 0.0),))
+    decision = Decision(target, DecisionKind.COLD, 0, "", (), prefill_seconds / 2, prefill_seconds / 2)
     encoded = SimpleNamespace(
         request=asking(stream=stream),
         asked=asking(stream=stream),

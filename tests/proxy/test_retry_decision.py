@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.core.decision import Candidate, Decision, DecisionKind
-from gateway.core.ids import ReplicaId, Target
 from gateway.core.outcome import FailureStage
-from gateway.retry import FINISH, Retry, RetryChances, decide, prefill_end_seconds
+from gateway.retry import FINISH, Retry, RetryChances, decide
 
 GOOD = RetryChances(
     is_slow=False, can_continue=True, tries_left=1, was_busy=False, other_replica=True, budget_left=True
@@ -37,9 +35,3 @@ def test_no_failure_is_retried_against_these(stage, against):
 )
 def test_some_failures_are_not_retried_against_these(against, stages):
     assert {stage for stage in FailureStage if decide(stage, replace(GOOD, **against)) == FINISH} == stages
-
-
-def test_a_request_without_a_stream_is_prefill_for_the_time_in_the_queue_and_its_own_prefill():
-    chosen, other = Target(ReplicaId("a")), Target(ReplicaId("b"))
-    candidates = (Candidate(other, 0, 7.0, 11.0, 18.0), Candidate(chosen, 0, 2.0, 3.0, 5.0))
-    assert prefill_end_seconds(Decision(chosen, DecisionKind.COLD, 0, "expected_ttft", candidates)) == 5.0

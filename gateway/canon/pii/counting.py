@@ -243,7 +243,10 @@ class Counting:
         A chat needs no counting if its texts were searched before without a finding, or if that takes no time.
         """
         if request.endpoint is Endpoint.CHAT:
-            if has_more_pieces(request, _MAX_PIECES, with_user=True, everywhere=self.everywhere):
+            # Each piece takes more than one byte: most bodies are too short for so many.
+            if request.size > _MAX_PIECES and has_more_pieces(
+                request, _MAX_PIECES, with_user=True, everywhere=self.everywhere
+            ):
                 self._observer.on_personal_data_skipped(request.caller.tenant)
                 return
             passages = searched(request, everywhere=self.everywhere)

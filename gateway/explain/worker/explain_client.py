@@ -80,6 +80,7 @@ class ExplainClient:
         timeouts: Timeouts.
 
     Attributes:
+        enabled: See ``Explains``.
         replicated_seen: Exchange of computed prompts with other gateways.
         receives_seen: As given.
         peer_figures: Totals of other gateways; None without others.
@@ -102,7 +103,7 @@ class ExplainClient:
         receives_seen: bool = True,
         timeouts: ExplainTimeouts = ExplainTimeouts(),  # noqa: B008 - frozen
     ) -> None:
-        self._enabled = settings.enabled
+        self.enabled = settings.enabled
         self._options = _worker_options(settings, gpus, canon, experiment, token_prices, publishes_seen=publishes_seen)
         self._observer = observer
         self._drain_seconds = timeouts.drain_seconds
@@ -124,7 +125,7 @@ class ExplainClient:
 
     def start(self) -> None:
         """Start the process, in the background. Does nothing where explanations are turned off."""
-        if self._enabled:
+        if self.enabled:
             # Messages are buffered until it runs.
             self._is_running = True
             self._supervisor.start()
@@ -149,8 +150,8 @@ class ExplainClient:
             settings, gpus, canon, experiment, token_prices, publishes_seen=before.publishes_seen
         )
         self._send_buffer.max_bytes = self._options.max_waiting_bytes
-        if settings.enabled != self._enabled:
-            self._enabled = settings.enabled
+        if settings.enabled != self.enabled:
+            self.enabled = settings.enabled
             await self.stop()
             self.start()
         elif self._options != before and self._supervisor.child is not None:
@@ -162,18 +163,13 @@ class ExplainClient:
             self._flush()
 
     @property
-    def enabled(self) -> bool:
-        """See ``Explains``."""
-        return self._enabled
-
-    @property
     def accepts_text(self) -> bool:
         """See ``Explains``."""
         return self._is_running and self._send_buffer.is_roomy
 
     def record_request(self, record: RequestRecord) -> None:
         """See ``Explains``."""
-        if not self._enabled:
+        if not self.enabled:
             return
         try:
             self._take(record)
@@ -182,13 +178,13 @@ class ExplainClient:
 
     def record_sample(self, sample: ExperimentSample) -> None:
         """See ``Explains``. Dropped while the worker cannot keep up: both groups lose the same share."""
-        if self._enabled and self._is_running and self._send_buffer.is_roomy:
+        if self.enabled and self._is_running and self._send_buffer.is_roomy:
             self._send_buffer.add(sample, _SAMPLE_BYTES)
             self._flush_later()
 
     def record_marker(self, kind: MarkerKind, text: str) -> None:
         """Add a marker to the trend."""
-        if self._enabled:
+        if self.enabled:
             self._send_buffer.add(Marker(time.time(), kind, text))
             self._flush_later()
 
@@ -196,7 +192,7 @@ class ExplainClient:
         """See ``Explains``."""
         self._gone_replicas.note(event)
         # Without a process the event is irrelevant: a new process starts with empty state.
-        if self._enabled and self._is_running:
+        if self.enabled and self._is_running:
             self._send_buffer.add(event)
             self._flush_later()
 
@@ -215,7 +211,7 @@ class ExplainClient:
             NotFound: there is no such request in the journal.
             GatewayError: explanations are turned off, or their process does not answer.
         """
-        if not self._enabled:
+        if not self.enabled:
             raise explain_off()
         if not self._is_running:
             raise ExplainUnavailable("The process that explains requests is being started again; see explain_lost.")
@@ -304,12 +300,12 @@ class ExplainClient:
             self._observer.on_explain_skipped(1)
         if self._send_buffer.unsent_bytes >= GATHER_BYTES:
             self._flush()
-        elif self._flush_timer is None:
+        else:
             self._flush_later()
 
     def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
         """Pass on prompts computed for another gateway; dropped while the buffer is full."""
-        if self.receives_seen and self._enabled and self._is_running and self._send_buffer.is_roomy:
+        if self.receives_seen and self.enabled and self._is_running and self._send_buffer.is_roomy:
             self._send_buffer.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
             self._flush_later()
 

@@ -66,6 +66,7 @@ class SendBuffer:
 
     Attributes:
         max_bytes: As given.
+        unsent_bytes: Bytes not sent yet.
         repeats: What later requests can refer to.
     """
 
@@ -76,13 +77,8 @@ class SendBuffer:
         self._held = 0
         self._roomy = True
         self._unsent: deque[tuple[Work, int]] = deque()
-        self._unsent_bytes = 0
+        self.unsent_bytes = 0
         self._sent: deque[SentMessage] = deque()
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes not sent yet."""
-        return self._unsent_bytes
 
     @property
     def awaits(self) -> bool:
@@ -131,13 +127,13 @@ class SendBuffer:
     def add(self, work: Work, size: int = _PLAIN_BYTES) -> None:
         """Hold a message regardless of the bound; for rare messages."""
         self._held += size
-        self._unsent_bytes += size
+        self.unsent_bytes += size
         self._unsent.append((work, size))
 
     def add_first(self, work: Work, size: int = _PLAIN_BYTES) -> None:
         """As ``add``, before all unsent messages."""
         self._held += size
-        self._unsent_bytes += size
+        self.unsent_bytes += size
         self._unsent.appendleft((work, size))
 
     def encoded(self, *, all_gathered: bool = False) -> bytearray:
@@ -149,7 +145,7 @@ class SendBuffer:
                 break
             work, estimate = self._unsent.popleft()
             self._held -= estimate
-            self._unsent_bytes -= estimate
+            self.unsent_bytes -= estimate
             try:
                 sent = self._encode(work, out)
             except Exception as error:  # noqa: BLE001 - after any failure its tokens are counted
@@ -170,7 +166,7 @@ class SendBuffer:
         lost = [*self._sent, *(sent_message(work) for work, _ in self._unsent)]
         self._sent.clear()
         self._unsent.clear()
-        self._held = self._unsent_bytes = 0
+        self._held = self.unsent_bytes = 0
         self.repeats.forget()
         return lost
 
