@@ -1,7 +1,7 @@
 """The longest iteration of the event loop, and a normal client's p99, while one new, long prompt arrives.
 
 A normal client sends 10 KB chat requests at a steady rate. Without the long prompt, and while one arrives each second,
-the late turns of the event loop (``watched``) and the client's times are compared.
+the late iterations of the event loop (``watched``) and the client's times are compared.
 """
 
 import asyncio
@@ -89,7 +89,11 @@ def measure(args: Namespace) -> Result:
                 rows.append((tokens, *_late(turns, found.windows), *_p50_and_p99(found.seconds)))
     return Result(
         (
-            *("long prompt's tokens", "longest turn, ms (median of prompts)", "most CPU of a turn, ms (median)"),
+            *(
+                "long prompt's tokens",
+                "longest iteration, ms (median of prompts)",
+                "most CPU of an iteration, ms (median)",
+            ),
             *("longest of all, ms", "most CPU of all, ms", "normal client p50 ms", "p99 ms"),
         ),
         rows,
@@ -98,22 +102,22 @@ def measure(args: Namespace) -> Result:
             Axis("tokens of the long prompt", log=False),
             Axis("ms", log=False),
             {
-                "longest turn (median)": [(row[0], row[1]) for row in rows],
-                "most CPU of a turn": [(row[0], row[2]) for row in rows],
+                "longest iteration (median)": [(row[0], row[1]) for row in rows],
+                "most CPU of an iteration": [(row[0], row[2]) for row in rows],
                 "normal client's p99": [(row[0], row[6]) for row in rows],
             },
         ),
         [
             f"{args.long_prompts} prompts of each length, one after the other; 0 tokens: nothing but the normal client."
-            " A turn is the time between two calls of a timer of 1 ms on the event loop, so it holds one iteration, or"
-            " two. CPU is that of the loop's thread; in the rest of a turn another thread held the interpreter's lock,"
-            " or another process the core. Turns of up to 3 ms are not recorded: 0 means that there was no longer one."
+            " An iteration is the time between two calls of a timer of 1 ms on the event loop, which may hold two. CPU"
+            " is that of the loop's thread; in the rest of an iteration another thread held the interpreter's lock, or"
+            " another process the core. Iterations of up to 3 ms are not recorded: 0 means that there was none."
         ],
     )
 
 
 def _late(turns: Path, windows: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
-    """Longest turn in each window, as their median and the longest of all, in ms, each with the CPU time."""
+    """Longest iteration in each window, as their median and the longest of all, in ms, each with the CPU time."""
     late = [tuple(map(float, line.split())) for line in turns.read_text().splitlines()]
     seconds, used = [], []
     for begin, end in windows:

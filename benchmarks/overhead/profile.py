@@ -1,6 +1,6 @@
 """Where the time of a request goes: a gateway under cProfile and load, by package of its code.
 
-    python -m benchmarks.overhead.profile [--kind chat|cold|stream] [--seconds 4] [--functions 0]
+    python -m benchmarks.overhead.profile [--kind chat|turns|cold|stream] [--seconds 4] [--functions 0]
 
 A gateway with explanations off serves the bodies of the overhead benchmark twice: without a profiler, for the CPU time
 of a request, and with one, for its distribution. A profiler makes calls more expensive than the work inside them, so
