@@ -25,11 +25,11 @@ from gateway.api.error_responses import RequestTimeout, TooManyConnections
 from gateway.core.errors import GatewayError
 from gateway.core.exchange import Exchange
 from gateway.lazy_timer import LazyTimer
+from gateway.server.disconnect_watch import DisconnectWatch
 from gateway.server.port import Port
 from gateway.server.read_budget import LARGE_READ_BYTES
 from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, send_refusal
 from gateway.server.request_head import head_bytes, parser_for, parts_of, without_upgrade
-from gateway.server.sockets import HalfClosed
 
 _log = structlog.get_logger("gateway.api")
 
@@ -40,6 +40,9 @@ _TINY_CHUNK_BYTES = 64
 _BEGUN_PER_READ = 16
 """Answers that begin while a read is parsed; those to later requests in it begin one in each iteration of the event
 loop. A read may hold thousands of requests that are refused at once, and other clients would wait for all of them."""
+
+_WITH_REQUEST_SECONDS = 0.25
+"""A client that ends its side so soon after its request does so with the request."""
 
 _STOOD_STILL_SECONDS = 1.0
 """If a timer is this late, the process has stood still, and has not read what has arrived."""
@@ -90,7 +93,8 @@ class ClientConnection(asyncio.Protocol):
         self._body_paused = False
         self._over_budget = False  # whether others read before this connection reads again
         self._timer = LazyTimer(self._loop, self._late)
-        self._half_closed: HalfClosed | None = None
+        self._watch: DisconnectWatch | None = None  # while nothing is read
+        self._complete_at = 0.0  # when the last request was complete
         self._problem: GatewayError | None = None  # of a refused connection; later bytes are ignored
 
     # Lifetime
@@ -118,8 +122,8 @@ class ClientConnection(asyncio.Protocol):
         """The connection is closed."""
         self.port.connections.discard(self)
         self._timer.cancel()
-        if self._half_closed is not None:
-            self._half_closed.stop()
+        if self._watch is not None:
+            self._watch.stop()
         self._waiting.clear()
         exchange, self._answered, self._received = self._answered, None, None
         self.congested = False
@@ -133,20 +137,27 @@ class ClientConnection(asyncio.Protocol):
 
         A client of HTTP/1.0 counts as disconnected: it accepts no interim response with which it could be probed, and
         proxies that speak it close their connections when their own clients leave. So does a client whose last response
-        has begun: clients that only end their own side do so with the request, and between two chunks nothing may be
-        sent that would probe it.
+        has begun, some time after its request: clients that only end their own side do so with the request, and between
+        two chunks nothing may be sent that would probe it.
         """
-        if self._half_closed is not None:
-            return True
         exchange = self._answered
         if exchange is None or self._in_body or self._problem is not None:
             return False
-        if self._last.version == "1.0" or (exchange.started and not self._waiting):
+        if self._last.version == "1.0" or self._ends_late(exchange):
+            self._answered = None
+            exchange.lost()  # now: what it writes until the connection is closed does not reach the client
             return False
         self._timer.stop()
         self._last.keep_alive = False
-        self._half_closed = HalfClosed(self.transport, self._may_probe)
+        self._watch = self._watch or DisconnectWatch(self.transport, self._may_probe)
+        self._watch.end()
         return True
+
+    def _ends_late(self, exchange: Exchange) -> bool:
+        """Whether the client ends its side later than with its request, and has read a part of the last response."""
+        if self._waiting or not exchange.started or (self._watch is not None and self._watch.ended):
+            return False
+        return self._loop.time() > self._complete_at + _WITH_REQUEST_SECONDS
 
     @property
     def _last(self) -> Exchange:
@@ -156,8 +167,8 @@ class ClientConnection(asyncio.Protocol):
         return last
 
     def _may_probe(self) -> bool:
-        """Whether an interim response may be sent: the next response is that of the last request, and has not begun."""
-        return not self._waiting and self._answered is not None and not self._answered.started
+        """Whether an interim response may be sent: the next response has not begun."""
+        return self._answered is not None and not self._answered.started and self._answered.version != "1.0"
 
     def shut_down(self) -> None:
         """The gateway stops: close now if the connection is idle, else after the responses that are due."""
@@ -306,6 +317,7 @@ class ClientConnection(asyncio.Protocol):
             self._pass_body_on()
         self._in_body = False
         self._framing_bytes = 0
+        self._complete_at = self._loop.time()
         self._timer.stop()
         exchange, self._received = self._received, None
         if exchange is None:
@@ -386,9 +398,18 @@ class ClientConnection(asyncio.Protocol):
 
     def _update_reading(self) -> None:
         reading = not (self._waiting or self._body_paused or self._over_budget)
-        if reading is not self._reading and not self.transport.is_closing():
-            self._reading = reading
-            (self.transport.resume_reading if reading else self.transport.pause_reading)()
+        if reading is self._reading or self.transport.is_closing():
+            return
+        self._reading = reading
+        if not reading:
+            self.transport.pause_reading()
+            if self._waiting and self._watch is None:  # a disconnect does not show until they are answered
+                self._watch = DisconnectWatch(self.transport, self._may_probe)
+            return
+        self.transport.resume_reading()
+        if self._watch is not None and not self._watch.ended:
+            self._watch.stop()
+            self._watch = None
 
     def pause_writing(self) -> None:
         """The client reads slowly."""

@@ -10,8 +10,8 @@ from typing import Protocol
 from gateway.api.cors import Cors
 from gateway.config.server_settings import ServerSettings
 from gateway.core.exchange import Exchange, Receiver
+from gateway.server.open_files import FileLimits, open_files
 from gateway.server.read_budget import ReadBudget
-from gateway.server.sockets import FileLimits, open_files
 
 Handler = Callable[[Exchange], Receiver]
 """Begins to answer a request whose head is complete."""

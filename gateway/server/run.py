@@ -30,9 +30,9 @@ from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
 from gateway.server.http_server import HttpServer, bound, url_of
+from gateway.server.open_files import open_files, raise_open_files
 from gateway.server.port import PortOptions
 from gateway.server.reload import Reloader
-from gateway.server.sockets import open_files, raise_open_files
 from gateway.tasks import TaskGroupOwner
 
 _log = structlog.get_logger("gateway.server.run")

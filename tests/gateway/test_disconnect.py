@@ -3,12 +3,17 @@
 import asyncio
 import contextlib
 import json
+import socket
+import struct
 
 import pytest
 from raw_http import Answer, post
 from running_gateway import CHAT, eventually
+from scripted_engine import STREAM_HEAD, chunk
 
-from gateway.server import sockets as half_closed
+from gateway.server import client_connection, disconnect_watch
+
+EVENT = b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 
 
 def long_request(**fields: object) -> bytes:
@@ -136,7 +141,7 @@ async def test_pipelined_requests_are_all_answered_after_the_end(start_engine, s
     engine = await start_engine(decode_ms=10)
     gateway = await start_gateway(engine)
     client = await connect(gateway)
-    requests = [long_request(stream=stream, max_tokens=10) for stream in (False, True, False)]
+    requests = [long_request(stream=stream, max_tokens=30) for stream in (False, True, False)]
     await client.send(b"".join(requests) + requests[0][:50])
     client.writer.write_eof()
     for stream in (False, True, False):
@@ -169,7 +174,44 @@ async def test_a_client_that_ends_its_side_and_then_leaves_is_noticed(
     await gateway.settled(1)
 
 
-async def test_a_client_that_ends_its_side_in_a_silent_stream_has_left(gateway, engine, connect):
+@pytest.mark.parametrize("delay", [0, 0.001, 0.002, 0.005, 0.02])
+async def test_a_client_that_ends_its_side_with_its_request_gets_a_whole_stream(scripted, behind, connect, delay):
+    """Also if the stream has begun when the end arrives."""
+    scripted.says(STREAM_HEAD, *[chunk(EVENT)] * 20, chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n", pause=0.003)
+    for _ in range(4):
+        client = await connect(behind)
+        await client.send(long_request(stream=True))
+        await asyncio.sleep(delay)
+        client.writer.write_eof()
+        answer = await last_answer(client)
+        assert answer.body.count(EVENT) == 20
+        assert answer.body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("behind_it", ["request", "part", "body"])
+@pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
+async def test_a_client_that_leaves_while_its_requests_wait_is_noticed(
+    start_engine, start_gateway, connect, behind_it, reset
+):
+    engine = await start_engine(decode_ms=50)
+    gateway = await start_gateway(engine)
+    client = await connect(gateway)
+    request = long_request(max_tokens=1000)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9000000\r\n\r\n"
+    rest = {"request": request, "part": request[:40], "body": head + bytes(20_000)}[behind_it]
+    client.writer.write(request + rest)
+    await eventually(lambda: engine.scheduler.running == 1)
+    if reset:
+        linger = struct.pack("ii", 1, 0)
+        client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    client.abort()
+    await eventually(lambda: engine.scheduler.totals.aborted == 1, 5)
+    await eventually(lambda: engine.scheduler.running == 0)
+    assert engine.scheduler.totals.finished == 0
+
+
+async def test_a_client_that_ends_its_side_in_a_silent_stream_has_left(gateway, engine, connect, monkeypatch):
+    monkeypatch.setattr(client_connection, "_WITH_REQUEST_SECONDS", 0)
     await engine.set_fault("hang_mid_stream=2")
     client = await connect(gateway)
     await client.send(long_request(stream=True))
@@ -180,7 +222,7 @@ async def test_a_client_that_ends_its_side_in_a_silent_stream_has_left(gateway, 
 
 
 async def test_a_client_that_ends_its_side_gets_few_interim_answers(gateway, engine, connect, monkeypatch):
-    monkeypatch.setattr(half_closed, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(disconnect_watch, "_FIRST_PAUSE_SECONDS", 0.01)
     await engine.set_fault("hang")
     client = await connect(gateway)
     await client.send(long_request())

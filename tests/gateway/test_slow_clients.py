@@ -16,8 +16,8 @@ from tenancy import SECRET, ask_as, key, tenant
 from gateway.server import http_server as leaving
 from gateway.server import http_server as listening
 from gateway.server.http_server import HttpServer, bound, url_of
+from gateway.server.open_files import raise_open_files
 from gateway.server.port import PortOptions
-from gateway.server.sockets import raise_open_files
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
 WHOLE = post(CHAT, BODY)
