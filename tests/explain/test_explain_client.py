@@ -155,6 +155,14 @@ async def test_a_request_that_cannot_be_encoded_is_unclassified(tmp_path):
         assert (await harness.summary())["skipped"] == 1
 
 
+async def test_a_batch_that_cannot_be_encoded_holds_up_no_other(tmp_path):
+    async with ClientHarness(tmp_path) as harness:
+        for _ in range(16):
+            harness.client.record_request(request("one", session="\ud800"))
+        harness.client.record_request(request("two"))
+        assert await harness.missed(17 * 68) == {"new_content": 68, "unclassified": 16 * 68}
+
+
 async def test_events_arrive_in_their_order(tmp_path):
     async with ClientHarness(tmp_path) as harness:
         harness.client.record_event(CacheEvent(CacheHistory.LEFT, 1.0, "r0"))

@@ -252,9 +252,14 @@ def test_a_tokenizer_that_is_being_loaded_is_reported_as_loading():
     assert observer.observed(one).observed
 
 
-def test_a_tokenizer_that_cannot_be_loaded_is_reported_once():
+class Panic(BaseException):
+    """As PyO3's, which is no ``Exception``."""
+
+
+@pytest.mark.parametrize("kind", [OSError, Panic])
+def test_a_tokenizer_that_cannot_be_loaded_is_reported_once(kind):
     def fail(options):
-        raise OSError("no such folder")
+        raise kind("no such folder")
 
     observer = Observer(fail, wait=False)
     one = request(body("#1 x", "y"), body("%1#1 x", "y"), observe=["whitespace"], apply=["unicode"])

@@ -115,7 +115,7 @@ class Encoders:
     def _load_now(self, model: str, options: ModelOptions) -> None:
         try:
             encoder: PromptEncoder | None = self._load(options)
-        except Exception as error:  # noqa: BLE001 - any failure only turns off the observation of this model
+        except BaseException as error:  # noqa: BLE001 - any failure, also a panic of Rust, only turns off the observation
             encoder = None
             self._add_notice(model, f"its tokenizer cannot be loaded: {type(error).__name__}: {error}")
         self._loaded[options] = encoder

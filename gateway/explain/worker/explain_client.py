@@ -322,10 +322,12 @@ class ExplainClient:
     def _flush(self, *, all_gathered: bool = False) -> None:
         self._cancel_flush()
         child = self._supervisor.child
-        if self._has_options and child is not None and (frames := self._send_buffer.encoded(all_gathered=all_gathered)):
+        if not self._has_options or child is None:
+            return
+        if frames := self._send_buffer.encoded(all_gathered=all_gathered):
             child.write(frames)
-            if self._send_buffer.unsent_bytes:
-                self._flush_later(soon=True)
+        if self._send_buffer.unsent_bytes:
+            self._flush_later(soon=True)
 
     def _send(self, message: ToWorker) -> None:
         """Send a message that is not held, behind the frames sent now; ``on_started`` repeats one that is too early."""

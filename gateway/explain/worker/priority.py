@@ -37,8 +37,9 @@ class WorkerPriority:
         self._drained_at = 0.0
 
     def begin(self) -> None:
-        """Lower the priority of the process."""
+        """Lower the priority: what follows loads modules, while the gateway answers its first requests."""
         os.nice(_NICE)
+        self._is_low = self._write(_LOW)
 
     def update(self, *, is_drained: bool, is_pressed: bool, now: float) -> None:
         """Set the priority of the session after a message, and give way to a request that has arrived meanwhile.

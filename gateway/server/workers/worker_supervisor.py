@@ -123,7 +123,6 @@ class _Supervisor:
         loop.add_signal_handler(signal.SIGHUP, reload)
         with _listening(self._folder) as door:
             self._explain = explain_front(self._settings, _NoExplainObserver(), listen_fd=door.fileno())
-            self._explain.start()
             try:
                 await self._serve(admin, ready, reloader, beside)
             finally:
@@ -150,6 +149,7 @@ class _Supervisor:
         if kept.done():
             await kept
             return
+        self._explain.start()  # now: its imports delay the start of the workers
         server = HttpServer(AsgiHandler(self._port), PortOptions.of(self._settings.server))
         answering = loop.create_task(server.serve([admin]))
         await server.listens(answering)
