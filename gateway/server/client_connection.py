@@ -41,9 +41,6 @@ _BEGUN_PER_READ = 16
 """Answers that begin while a read is parsed; those to later requests in it begin one in each iteration of the event
 loop. A read may hold thousands of requests that are refused at once, and other clients would wait for all of them."""
 
-_WITH_REQUEST_SECONDS = 0.25
-"""A client that ends its side so soon after its request does so with the request."""
-
 _STOOD_STILL_SECONDS = 1.0
 """If a timer is this late, the process has stood still, and has not read what has arrived."""
 
@@ -94,7 +91,6 @@ class ClientConnection(asyncio.Protocol):
         self._over_budget = False  # whether others read before this connection reads again
         self._timer = LazyTimer(self._loop, self._late)
         self._watch: DisconnectWatch | None = None  # while nothing is read
-        self._complete_at = 0.0  # when the last request was complete
         self._problem: GatewayError | None = None  # of a refused connection; later bytes are ignored
 
     # Lifetime
@@ -137,13 +133,14 @@ class ClientConnection(asyncio.Protocol):
 
         A client of HTTP/1.0 counts as disconnected: it accepts no interim response with which it could be probed, and
         proxies that speak it close their connections when their own clients leave. So does a client whose last response
-        has begun, some time after its request: clients that only end their own side do so with the request, and between
-        two chunks nothing may be sent that would probe it.
+        has begun: clients that only end their own side do so with the request, and between two chunks nothing may be
+        sent that would probe it.
         """
         exchange = self._answered
         if exchange is None or self._in_body or self._problem is not None:
             return False
-        if self._last.version == "1.0" or self._ends_late(exchange):
+        is_known = self._watch is not None and self._watch.ended  # it had ended before the response began
+        if self._last.version == "1.0" or (exchange.started and not self._waiting and not is_known):
             self._answered = None
             exchange.lost()  # now: what it writes until the connection is closed does not reach the client
             return False
@@ -152,12 +149,6 @@ class ClientConnection(asyncio.Protocol):
         self._watch = self._watch or DisconnectWatch(self.transport, self._may_probe)
         self._watch.end()
         return True
-
-    def _ends_late(self, exchange: Exchange) -> bool:
-        """Whether the client ends its side later than with its request, and has read a part of the last response."""
-        if self._waiting or not exchange.started or (self._watch is not None and self._watch.ended):
-            return False
-        return self._loop.time() > self._complete_at + _WITH_REQUEST_SECONDS
 
     @property
     def _last(self) -> Exchange:
@@ -317,7 +308,6 @@ class ClientConnection(asyncio.Protocol):
             self._pass_body_on()
         self._in_body = False
         self._framing_bytes = 0
-        self._complete_at = self._loop.time()
         self._timer.stop()
         exchange, self._received = self._received, None
         if exchange is None:

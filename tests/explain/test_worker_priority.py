@@ -1,6 +1,5 @@
 """The explain worker has a lower priority while it keeps up, and an equal one once work has waited."""
 
-import os
 import socket
 
 import pytest
@@ -17,16 +16,6 @@ def session(tmp_path):
     file = tmp_path / "autogroup"
     file.write_text("/autogroup-7 nice 0\n")
     return file
-
-
-def test_modules_are_loaded_with_a_lower_priority_and_work_gets_an_equal_share(session, monkeypatch):
-    lowered = []
-    monkeypatch.setattr(os, "nice", lowered.append)
-    priority = WorkerPriority(session)
-    priority.begin()
-    assert (lowered, session.read_text()) == ([5], "10")
-    priority.update(is_drained=False, is_pressed=False, now=5.0)
-    assert session.read_text() == "0"
 
 
 def test_the_session_has_a_lower_priority_once_all_work_is_done(session):

@@ -37,9 +37,12 @@ class WorkerPriority:
         self._drained_at = 0.0
 
     def begin(self) -> None:
-        """Lower the priority: what follows loads modules, while the gateway answers its first requests."""
+        """Lower the priority of the process.
+
+        Not of its session: on a machine that is busy with other sessions its modules and tokenizers would take many
+        seconds to load, and nothing could be explained until then.
+        """
         os.nice(_NICE)
-        self._is_low = self._write(_LOW)
 
     def update(self, *, is_drained: bool, is_pressed: bool, now: float) -> None:
         """Set the priority of the session after a message, and give way to a request that has arrived meanwhile.

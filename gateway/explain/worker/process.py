@@ -332,7 +332,7 @@ def _report_without_values(kind: type[BaseException], error: BaseException, trac
 def main() -> None:
     """Entry point of the command."""
     priority = WorkerPriority()
-    priority.begin()  # first: what follows loads modules, while the gateway begins to serve
+    priority.begin()  # first: what follows loads modules while the gateway answers its first requests
     from gateway.explain.worker.explain_parts import ExplainParts
 
     *listeners, connection = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
