@@ -1,5 +1,7 @@
 """The work of the process that explains, without the process: messages in, replies out."""
 
+import os
+
 import msgspec
 import pytest
 from explained_requests import request
@@ -87,7 +89,7 @@ class FakeParts:
 
 def opened(parts, clock=lambda: 0.0):
     worker = ExplainWorker(lambda options, now: parts, clock)
-    assert worker.handle(OPTIONS) == [Ready()]
+    assert worker.handle(OPTIONS) == [Ready(os.getpid())]
     return worker
 
 
@@ -267,7 +269,7 @@ MESSAGES = [
     CacheEvent(CacheHistory.LIFE_ENDED, 1.0, "a1b2", "request"),
     SkippedTotals.of(request(None)),
     Question(1, "summary", {"window": "15m"}),
-    Ready(),
+    Ready(7),
     QuestionAnswer(1, 200, b"{}"),
     Notice("explain_failed", {"error": "ValueError"}),
 ]
@@ -295,7 +297,7 @@ def test_messages_are_decoded_however_the_stream_is_split(cuts):
 
 def test_a_failed_encode_leaves_the_stream_unchanged():
     stream = bytearray()
-    encode(Ready(), stream)
+    encode(Ready(7), stream)
     before = bytes(stream)
     with pytest.raises(UnicodeEncodeError):
         encode(request("x", session="\ud800"), stream)

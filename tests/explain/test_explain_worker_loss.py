@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from structlog.testing import capture_logs
 
 from gateway.core.errors import GatewayError
 from gateway.core.explanation import CacheEvent, CacheHistory
-from gateway.explain.worker.explain_supervisor import ExplainTimeouts
+from gateway.explain.worker import explain_supervisor
+from gateway.explain.worker.explain_supervisor import ExplainTimeouts, waited_seconds
 
 UNHURRIED = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=3600)
 """One that is lost does not come back."""
@@ -71,6 +73,45 @@ async def test_a_worker_that_hangs_with_outstanding_requests_is_replaced(tmp_pat
             await eventually(lambda: harness.client.accepts_text)
             assert await harness.pid() != pid
         assert not runs(pid)
+
+
+async def test_a_worker_that_waits_for_a_core_does_not_count_as_hung(tmp_path, monkeypatch):
+    waited, pids, starved = 0.0, set(), True
+
+    def waited_seconds(pid):
+        nonlocal waited
+        pids.add(pid)
+        waited += 0.04 if starved else 0.0
+        return waited
+
+    monkeypatch.setattr(explain_supervisor, "waited_seconds", waited_seconds)
+    async with ClientHarness(tmp_path, timeouts=IMPATIENT) as harness:
+        pid = await harness.pid()
+        with capture_logs() as logs:
+            os.kill(pid, signal.SIGSTOP)
+            harness.client.record_request(request("late"))
+            await asyncio.sleep(1.2)
+            assert not logs
+            starved = False
+            await eventually(lambda: lost(logs))
+        assert pids >= {pid}
+
+
+def test_how_long_a_process_has_waited_for_a_core_is_counted():
+    assert waited_seconds(0) == 0.0
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        core = min(os.sched_getaffinity(0))
+        for each in busy:
+            os.sched_setaffinity(each.pid, {core})
+        until = time.monotonic() + 30
+        while not all(waited_seconds(each.pid) > 0.1 for each in busy):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
 
 
 async def test_an_idle_worker_does_not_count_as_hung(tmp_path):

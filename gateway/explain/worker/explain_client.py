@@ -30,6 +30,7 @@ from gateway.explain.worker.explain_messages import (
     Question,
     QuestionAnswer,
     RawMessage,
+    Ready,
     StoredHistory,
     ToWorker,
     WorkerOptions,
@@ -260,6 +261,8 @@ class ExplainClient:
     def on_frame(self, frame: RawMessage) -> None:
         """See ``ExplainHost``."""
         match message := frame.decode():
+            case Ready():
+                self._supervisor.pid = message.pid
             case WorkReport():
                 self._count(message)
             case QuestionAnswer():

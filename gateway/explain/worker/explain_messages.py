@@ -248,7 +248,13 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """From the worker: it has its options and starts."""
+    """From the worker: it has its options and starts.
+
+    Attributes:
+        pid: Its process.
+    """
+
+    pid: int = 0
 
 
 class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):

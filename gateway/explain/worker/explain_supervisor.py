@@ -16,6 +16,9 @@ from gateway.tasks import TaskGroupOwner
 
 _END_SECONDS = 2.0
 
+_STARVED_SHARE = 0.5
+"""A process that waits for a core this share of the time does not hang: others take the cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExplainTimeouts:
@@ -24,7 +27,8 @@ class ExplainTimeouts:
     Attributes:
         tick_seconds: Interval of health checks.
         silent_ticks: Number of checks without any frame, while work is pending, after which the process counts as hung.
-            Counting checks instead of time tolerates a pause of the whole machine.
+            Counting checks instead of time tolerates a pause of the whole machine. Those in which it mostly waited for
+            a core do not count.
         starting_ticks: The same until its first frame.
         first_pause_seconds: Pause before the first restart.
         longest_pause_seconds: Maximum pause; pauses double while the process does not run this long.
@@ -53,6 +57,7 @@ class ExplainSupervisor:
 
     Attributes:
         child: The process; None while there is none.
+        pid: Of the process, which sends it; 0 before.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class ExplainSupervisor:
         self._frames_received = 0
         self._lost_before = False
         self.child: ExplainProcess | None = None
+        self.pid = 0
 
     def start(self) -> None:
         """Start the process in the background, and keep it running."""
@@ -109,7 +115,7 @@ class ExplainSupervisor:
 
     async def _run_process(self, ending: "asyncio.Future[None]") -> str:
         """Run one process until it is lost or ``ending`` is done; returns how it was lost."""
-        self._frames_received = 0
+        self._frames_received = self.pid = 0
         child = ExplainProcess(self._take)
         try:
             if isinstance(self._command, Path):
@@ -131,24 +137,36 @@ class ExplainSupervisor:
         return problem
 
     async def _watch(self, child: "ExplainProcess", ending: "asyncio.Future[None]") -> str:
-        silent, frames = 0, self._frames_received
+        silent, frames, waited, tick_seconds = 0, self._frames_received, 0.0, self._timeouts.tick_seconds
         ends: list[asyncio.Future[Any]] = [child.over, ending]
         while True:
-            await asyncio.wait(ends, timeout=self._timeouts.tick_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, timeout=tick_seconds, return_when=asyncio.FIRST_COMPLETED)
             if ending.done():
                 return ""
             if child.over.done():
                 return child.over.result()
-            silent = silent + 1 if self._frames_received == frames and (self._host.awaits_reply or not frames) else 0
+            before, waited = waited, waited_seconds(self.pid)
+            if self._frames_received != frames or not (self._host.awaits_reply or not frames):
+                silent = 0
+            elif waited - before < _STARVED_SHARE * tick_seconds:
+                silent += 1
             frames = self._frames_received
             if silent >= (self._timeouts.silent_ticks if frames else self._timeouts.starting_ticks):
-                return f"it hangs: for {silent * self._timeouts.tick_seconds:g} s it has not reacted"
+                return f"it hangs: for {silent * tick_seconds:g} s it has not reacted"
 
     def _take(self, frame: RawMessage) -> None:
         if not self._frames_received and self._lost_before:
             _log.info("explain_recovered")
         self._frames_received += 1
         self._host.on_frame(frame)
+
+
+def waited_seconds(pid: int) -> float:
+    """How long a process has been ready to run and waited for a core so far; 0 if the system does not count it."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 class ExplainProcess:

@@ -4,6 +4,7 @@ No message can end it: a request that cannot be explained counts as unclassified
 place of the exception only, because its message may quote a prompt.
 """
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +140,7 @@ class ExplainWorker:
         self._gpus, self._publishes_seen = options.gpus, options.publishes_seen
         if self._parts is None:
             self._parts = self._build(options, self._clock())
-            return [Ready()]
+            return [Ready(os.getpid())]
         self._parts.configure(options, self._clock())
         return []
 
