@@ -33,9 +33,9 @@ import uvloop
 from benchmarks.isolation import free_port
 from gateway.app import Gateway
 from gateway.config.settings import Settings
-from gateway.server.asgi_adapter import PublicHandler
 from gateway.server.http_server import HttpServer, bound
 from gateway.server.port import PortOptions
+from gateway.server.public_handler import PublicHandler
 
 MIB = 2**20
 SIZE = 16 * MIB

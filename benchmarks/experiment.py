@@ -20,9 +20,10 @@ import uvloop
 
 from gateway.app import Gateway
 from gateway.config.settings import Settings
-from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
+from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.http_server import HttpServer
 from gateway.server.port import PortOptions
+from gateway.server.public_handler import PublicHandler
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.simulated_engine import SimulatedEngine
 

@@ -31,9 +31,9 @@ import gateway
 from benchmarks.isolation import free_port, wait_for
 from gateway.app import Gateway
 from gateway.config.settings import load_settings
-from gateway.server.asgi_adapter import PublicHandler
 from gateway.server.http_server import HttpServer, bound
 from gateway.server.port import PortOptions
+from gateway.server.public_handler import PublicHandler
 
 PACKAGE = str(Path(gateway.__file__).parent) + os.sep
 CHUNKS = 8

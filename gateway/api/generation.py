@@ -219,10 +219,10 @@ class GenerationExchange:
 
     __slots__ = (
         "_body",
+        "_generations",
         "_grant",
         "_on_writable",
         "_own_headers",
-        "_port",
         "_share",
         "_size",
         "congested",
@@ -239,7 +239,7 @@ class GenerationExchange:
     )
 
     def __init__(self, port: Generations, exchange: Exchange, endpoint: Endpoint) -> None:
-        self._port = port
+        self._generations = port
         self.exchange = exchange
         self.endpoint = endpoint
         self.write = exchange.write
@@ -287,7 +287,7 @@ class GenerationExchange:
 
     def body_received(self, data: bytes) -> None:
         """See ``Receiver``."""
-        share, port = self._share, self._port
+        share, port = self._share, self._generations
         if share is None:
             return
         self._size += len(data)
@@ -302,7 +302,7 @@ class GenerationExchange:
 
     def body_complete(self) -> None:
         """See ``Receiver``."""
-        port, grant, share = self._port, self._grant, self._share
+        port, grant, share = self._generations, self._grant, self._share
         if share is None or grant is None:
             return
         port.open.add(self)
@@ -353,7 +353,7 @@ class GenerationExchange:
         grant, share, trace = self._grant, self._share, self.trace
         self._grant = self._share = self.trace = self.rest = self._on_writable = None
         self._body.clear()
-        self._port.open.discard(self)
+        self._generations.open.discard(self)
         if grant is not None:
             grant.release()
         if share is not None:
@@ -363,13 +363,13 @@ class GenerationExchange:
 
     def _refused(self, error: GatewayError) -> None:
         """Answer a request that is refused before its body is complete."""
-        self._port.refuse(self, error, self._grant)
+        self._generations.refuse(self, error, self._grant)
         self.respond(error)
         self.end()
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(
-            f"The body is larger than {self._port.max_body_bytes} bytes. Send a shorter prompt, or raise"
+            f"The body is larger than {self._generations.max_body_bytes} bytes. Send a shorter prompt, or raise"
             " server.max_body_bytes.",
             code="request_too_large",
         )

@@ -4,17 +4,13 @@ Protocol: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import structlog
 
-from gateway.api.generation import GenerationExchange
-from gateway.api.public import PublicApp
 from gateway.core.errors import ClientGone, PayloadTooLarge
-from gateway.core.exchange import Exchange, InvalidResponse, Receiver
-from gateway.core.request import Endpoint
-from gateway.tasks import Continuation
+from gateway.core.exchange import Exchange, InvalidResponse
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -188,28 +184,3 @@ async def read_body(receive: Receive, limit: int) -> bytes:
         parts.append(part)
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-class PublicHandler:
-    """Answers the exchanges of the public port: generation requests without ASGI.
-
-    Args:
-        app: What the port answers.
-    """
-
-    def __init__(self, app: PublicApp) -> None:
-        self._generations = app.generations
-        self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
-        self._asgi = AsgiHandler(app)
-
-    @property
-    def tasks(self) -> Collection[asyncio.Task[None] | Continuation]:
-        """See ``Handler``."""
-        return [*self._asgi.tasks, *self._generations.waiting]
-
-    def __call__(self, exchange: Exchange) -> Receiver:
-        """See ``Handler``."""
-        endpoint = self._endpoints.get(exchange.path)
-        if endpoint is None or exchange.method != "POST":
-            return self._asgi(exchange)
-        return GenerationExchange(self._generations, exchange, endpoint)

@@ -77,8 +77,8 @@ class ClientConnection(asyncio.Protocol):
         self._body_bytes = 0
         self._in_head = False
         self._in_body = False
-        self._began = False  # whether a request began in the present read
-        self._begun = 0  # requests of the present read whose answers began at once
+        self._head_began = False  # whether a head began in the present read
+        self._answers_begun = 0  # at once, in the present read
         self._suspect = False  # whether the present read may end a head that is too large
         self._silent = True  # whether nothing was received yet
         self._first = True  # whether no request was received yet
@@ -175,8 +175,8 @@ class ClientConnection(asyncio.Protocol):
         if self._problem is not None:
             return
         max_header_bytes = self._options.max_header_bytes
-        self._silent = self._began = False
-        self._begun = 0
+        self._silent = self._head_began = False
+        self._answers_begun = 0
         self._framing_bytes += len(data)
         self._suspect = self._in_head or len(data) > max_header_bytes
         unread: list[bytes | memoryview] = [data]  # the next part last
@@ -201,7 +201,7 @@ class ClientConnection(asyncio.Protocol):
             self._update_reading()
         if self._in_head or self._in_body or self._first:
             # Unless it waits for the same request already.
-            if self._began or not self._timer.waits:
+            if self._head_began or not self._timer.waits:
                 self._timer.wait(self._options.receive_seconds)
         elif self._answered is None:
             if not self._timer.waits:
@@ -233,7 +233,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._in_head = self._began = True
+        self._in_head = self._head_began = True
         self._url = b""
         self._headers = []
 
@@ -280,8 +280,8 @@ class ClientConnection(asyncio.Protocol):
         self._received = exchange
         if self._answered is None:
             self._answered = exchange
-            self._begun += 1
-            if self._begun <= _BEGUN_PER_READ:
+            self._answers_begun += 1
+            if self._answers_begun <= _BEGUN_PER_READ:
                 self._begin(exchange)
             else:
                 self._loop.call_soon(self._begin, exchange)

@@ -26,12 +26,13 @@ from gateway.core.errors import ConfigInvalid
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
 from gateway.heap import return_free_memory, return_large_blocks
-from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
+from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
 from gateway.server.http_server import HttpServer, bound, url_of
 from gateway.server.open_files import open_files, raise_open_files
 from gateway.server.port import PortOptions
+from gateway.server.public_handler import PublicHandler
 from gateway.server.reload import Reloader
 from gateway.tasks import TaskGroupOwner
 

@@ -13,9 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.api import Cors
 from gateway.app import Gateway
 from gateway.config.settings import Settings
-from gateway.server.asgi_adapter import AsgiHandler, PublicHandler
+from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.http_server import HttpServer
 from gateway.server.port import PortOptions
+from gateway.server.public_handler import PublicHandler
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

@@ -166,7 +166,7 @@ class ExplainClient:
     @property
     def accepts_text(self) -> bool:
         """See ``Explains``."""
-        return self._is_running and self._send_buffer.is_roomy
+        return self._is_running and self._send_buffer.has_room()
 
     def record_request(self, record: RequestRecord) -> None:
         """See ``Explains``."""
@@ -179,7 +179,7 @@ class ExplainClient:
 
     def record_sample(self, sample: ExperimentSample) -> None:
         """See ``Explains``. Dropped while the worker cannot keep up: both groups lose the same share."""
-        if self.enabled and self._is_running and self._send_buffer.is_roomy:
+        if self.enabled and self._is_running and self._send_buffer.has_room():
             self._send_buffer.add(sample, _SAMPLE_BYTES)
             self._flush_later()
 
@@ -308,7 +308,7 @@ class ExplainClient:
 
     def _take_peer_prompts(self, messages: tuple[bytes, ...]) -> None:
         """Pass on prompts computed for another gateway; dropped while the buffer is full."""
-        if self.receives_seen and self.enabled and self._is_running and self._send_buffer.is_roomy:
+        if self.receives_seen and self.enabled and self._is_running and self._send_buffer.has_room():
             self._send_buffer.add(PeerPrompts(time.time(), messages), sum(map(len, messages)))
             self._flush_later()
 
@@ -363,7 +363,7 @@ class ExplainClient:
         if report.seen:
             self.replicated_seen.add(report.seen)
         self._progress.set()
-        if self._skipped and self._send_buffer.is_roomy:
+        if self._skipped and self._send_buffer.has_room():
             self._hand_over_skipped()
             self._flush_later()
 

@@ -75,7 +75,7 @@ class SendBuffer:
         self.repeats = Repeats()
         self._on_unsendable = on_unsendable
         self._held = 0
-        self._roomy = True
+        self._had_room = True
         self._unsent: deque[tuple[Work, int]] = deque()
         self.unsent_bytes = 0
         self._sent: deque[SentMessage] = deque()
@@ -90,14 +90,13 @@ class SendBuffer:
         """Whether nothing is held."""
         return not self._sent and not self._unsent
 
-    @property
-    def is_roomy(self) -> bool:
+    def has_room(self) -> bool:
         """Whether texts are accepted: until more than half is held, then again from a quarter on (hysteresis)."""
-        if self._roomy:
-            self._roomy = self._held <= self.max_bytes // 2
+        if self._had_room:
+            self._had_room = self._held <= self.max_bytes // 2
         else:
-            self._roomy = self._held <= self.max_bytes // 4
-        return self._roomy
+            self._had_room = self._held <= self.max_bytes // 4
+        return self._had_room
 
     def put(self, record: RequestRecord, *, with_text: bool) -> tuple[bool, bool]:
         """Hold a request.

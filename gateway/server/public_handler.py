@@ -1,0 +1,36 @@
+"""Begins the exchanges of the public port: generation requests by callbacks, all others through ASGI."""
+
+import asyncio
+from collections.abc import Collection
+
+from gateway.api.generation import GenerationExchange
+from gateway.api.public import PublicApp
+from gateway.core.exchange import Exchange, Receiver
+from gateway.core.request import Endpoint
+from gateway.server.asgi_adapter import AsgiHandler
+from gateway.tasks import Continuation
+
+
+class PublicHandler:
+    """Answers the exchanges of the public port: generation requests without ASGI.
+
+    Args:
+        app: What the port answers.
+    """
+
+    def __init__(self, app: PublicApp) -> None:
+        self._generations = app.generations
+        self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
+        self._asgi = AsgiHandler(app)
+
+    @property
+    def tasks(self) -> Collection[asyncio.Task[None] | Continuation]:
+        """See ``Handler``."""
+        return [*self._asgi.tasks, *self._generations.waiting]
+
+    def __call__(self, exchange: Exchange) -> Receiver:
+        """See ``Handler``."""
+        endpoint = self._endpoints.get(exchange.path)
+        if endpoint is None or exchange.method != "POST":
+            return self._asgi(exchange)
+        return GenerationExchange(self._generations, exchange, endpoint)
