@@ -432,7 +432,6 @@ class Gateway:
             limits=settings.server.json_limits,
             held=_held_bytes(settings),
             turns=self._turns,
-            threads=self._models.threads,
             prompts=self._prompts,
             application_limits=self._application_limits,
         )

@@ -1,8 +1,10 @@
 """The JSON of a body: joined and parsed at once if it is short, else in a thread and in portions; and the errors of
 what is no JSON."""
 
+import asyncio
 import codecs
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import lru_cache
 from typing import Any
 
@@ -22,8 +24,6 @@ from gateway.core.json_portions import (
     upper_bounds,
 )
 from gateway.core.portions import Portioned
-from gateway.core.ports import LongTexts
-from gateway.core.tenant import Tenant
 
 SHORT_BYTES = 1024 * 1024
 _SHORT_VALUES = 20_000
@@ -58,14 +58,11 @@ def _short_values(limits: JsonLimits) -> int:
     return min(_SHORT_VALUES, limits.containers, limits.members, limits.values)
 
 
-async def joined(parts: Sequence[bytes], tenant: Tenant, threads: LongTexts) -> bytes:
-    """A body of its parts. Copying a long one takes milliseconds, in which the thread holds no lock of the interpreter.
-
-    Raises:
-        Overloaded: it is long, and too many long texts wait, most of them of this tenant.
-    """
-    size = sum(map(len, parts))
-    return b"".join(parts) if size <= SHORT_BYTES else await threads.run(tenant, size, b"".join, parts)
+async def joined(parts: Sequence[bytes], executor: Executor) -> bytes:
+    """A body of its parts. Copying a long one takes milliseconds, in which its thread does not hold the interpreter."""
+    if sum(map(len, parts)) <= SHORT_BYTES:
+        return b"".join(parts)
+    return await asyncio.get_running_loop().run_in_executor(executor, b"".join, parts)
 
 
 def parsed_at_once(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Any:

@@ -7,6 +7,7 @@ what has to wait (a queue, a thread, the replica) continues later. A disconnect 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import structlog
@@ -24,7 +25,7 @@ from gateway.core.application import Application
 from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
-from gateway.core.ports import Grant, LongTexts, Observer, Sink, Trace
+from gateway.core.ports import Grant, Observer, Sink, Trace
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Refusal
 from gateway.prompts import PromptRegistry
@@ -64,7 +65,6 @@ class Generations:
         limits: Limits of a body's size and depth.
         held: Limits the memory of requests.
         turns: Runs the parsing of large bodies.
-        threads: In which they are joined.
         prompts: The registered prompts.
         application_limits: Enforces the limits of applications.
 
@@ -86,7 +86,6 @@ class Generations:
         limits: JsonLimits,
         held: HeldBytes,
         turns: Turns,
-        threads: LongTexts,
         prompts: PromptRegistry,
         application_limits: ApplicationLimits,
     ) -> None:
@@ -104,7 +103,8 @@ class Generations:
         self._max_sequences = max_sequences
         self._limits = limits
         self._turns = turns
-        self._threads = threads
+        # A thread of its own: the others compute for a long time.
+        self._joining = ThreadPoolExecutor(1, thread_name_prefix="join-bodies")
         self._prompts = prompts
         self._application_limits = application_limits
 
@@ -129,7 +129,7 @@ class Generations:
             timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
         received_at = time.monotonic()
         try:
-            body = parts[0] if len(parts) == 1 else await joined(parts, grant.caller.tenant, self._threads)
+            body = parts[0] if len(parts) == 1 else await joined(parts, self._joining)
             parts.clear()
             parsing = parse_request(
                 generation.endpoint,

@@ -120,6 +120,7 @@ class ClientConnection(asyncio.Protocol):
         self._timer.cancel()
         if self._watch is not None:
             self._watch.stop()
+            self._watch = None  # it refers to this object
         self._waiting.clear()
         exchange, self._answered, self._received = self._answered, None, None
         self.congested = False
@@ -139,16 +140,20 @@ class ClientConnection(asyncio.Protocol):
         exchange = self._answered
         if exchange is None or self._in_body or self._problem is not None:
             return False
-        is_known = self._watch is not None and self._watch.ended  # it had ended before the response began
-        if self._last.version == "1.0" or (exchange.started and not self._waiting and not is_known):
+        if self._last.version == "1.0" or (exchange.started and not self._waiting):
             self._answered = None
             exchange.lost()  # now: what it writes until the connection is closed does not reach the client
             return False
         self._timer.stop()
         self._last.keep_alive = False
-        self._watch = self._watch or DisconnectWatch(self.transport, self._may_probe)
-        self._watch.end()
+        self._watch_client().end()
         return True
+
+    def _watch_client(self) -> DisconnectWatch:
+        if self._watch is None:
+            is_old = self._last.version == "1.0"  # as in eof_received
+            self._watch = DisconnectWatch(self.transport, self._may_probe, leaves_at_end=is_old)
+        return self._watch
 
     @property
     def _last(self) -> Exchange:
@@ -159,7 +164,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _may_probe(self) -> bool:
         """Whether an interim response may be sent: the next response has not begun."""
-        return self._answered is not None and not self._answered.started and self._answered.version != "1.0"
+        return self._answered is not None and not self._answered.started
 
     def shut_down(self) -> None:
         """The gateway stops: close now if the connection is idle, else after the responses that are due."""
@@ -172,6 +177,9 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes were received."""
+        if len(data) >= LARGE_READ_BYTES and not self._over_budget and self.port.read_budget.spend(self, len(data)):
+            self._over_budget = True
+            self._update_reading()
         if self._problem is not None:
             return
         max_header_bytes = self._options.max_header_bytes
@@ -196,9 +204,6 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(self._problem)
         if self._problem is not None or self.transport.is_closing():
             return
-        if len(data) >= LARGE_READ_BYTES and not self._over_budget and self.port.read_budget.spend(self, len(data)):
-            self._over_budget = True
-            self._update_reading()
         if self._in_head or self._in_body or self._first:
             # Unless it waits for the same request already.
             if self._head_began or not self._timer.waits:
@@ -383,21 +388,20 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _held_up(self) -> bool:
-        """Whether the gateway does not read, or a request waits for its turn."""
-        return not self._reading or bool(self._waiting)
+        """Whether the gateway does not read, or a request waits for its turn. Pauses of the read budget are short."""
+        return self._body_paused or bool(self._waiting)
 
     def _update_reading(self) -> None:
         reading = not (self._waiting or self._body_paused or self._over_budget)
-        if reading is self._reading or self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._waiting:  # a disconnect does not show until they are answered
+            self._watch_client()
+        if reading is self._reading:
             return
         self._reading = reading
-        if not reading:
-            self.transport.pause_reading()
-            if self._waiting and self._watch is None:  # a disconnect does not show until they are answered
-                self._watch = DisconnectWatch(self.transport, self._may_probe)
-            return
-        self.transport.resume_reading()
-        if self._watch is not None and not self._watch.ended:
+        (self.transport.resume_reading if reading else self.transport.pause_reading)()
+        if reading and self._watch is not None and not self._watch.ended:
             self._watch.stop()
             self._watch = None
 

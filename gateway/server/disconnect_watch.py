@@ -10,6 +10,7 @@ then is noticed when it is read again, or answered.
 """
 
 import asyncio
+import contextlib
 import select
 import socket
 from collections.abc import Callable
@@ -33,13 +34,15 @@ class DisconnectWatch:
     Args:
         transport: The connection.
         may_probe: Whether an interim answer may be sent now.
+        leaves_at_end: Whether the client counts as disconnected once it sends nothing more.
 
     Attributes:
         ended: Whether the client sends nothing more. Before that there are no interim answers.
     """
 
-    def __init__(self, transport: asyncio.Transport, may_probe: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, may_probe: Callable[[], bool], *, leaves_at_end: bool) -> None:
         self.ended = False
+        self._leaves_at_end = leaves_at_end
         self._transport = transport
         self._may_probe = may_probe
         self._loop = asyncio.get_running_loop()
@@ -56,10 +59,11 @@ class DisconnectWatch:
             return
         self.ended = True
         sock = self._transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE.items():
-            if hasattr(socket, name):  # not on every system
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        with contextlib.suppress(OSError):  # a Unix socket has no such options, and needs none
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):  # not on every system
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._probe()
 
     def stop(self) -> None:
@@ -73,7 +77,7 @@ class DisconnectWatch:
         if self._transport.is_closing():
             return
         reported = self._poll.poll(0)
-        if reported and reported[0][1] & ~_END:
+        if reported and (self._leaves_at_end or reported[0][1] & ~_END):
             self._transport.abort()
             return
         if reported:

@@ -1,5 +1,7 @@
 """How many bytes of large bodies are read in one iteration of the event loop, over all connections of a port.
 
+Beyond the first read of each connection, which shows how large its body is.
+
 In each iteration uvloop reads up to 256,000 bytes from every connection. Without a limit a hundred bodies that arrive
 together make iterations of 25 MB, whose copies and new pages take tens of milliseconds, and other clients wait for the
 end of each.

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import struct
+import weakref
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +14,9 @@ from raw_http import Answer, post
 from running_gateway import CHAT, eventually
 
 from gateway.server import disconnect_watch
+from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.client_connection import ClientConnection
+from gateway.server.http_server import HttpServer, bound
 from gateway.server.port import Port, PortOptions
 
 
@@ -196,6 +200,60 @@ async def test_what_is_written_after_a_client_has_left_does_not_complete_its_res
     assert (exchange.gone, exchange.complete) == (True, False)
     connection.connection_lost(None)
     receiver.client_gone.assert_called_once_with()
+
+
+class Waits:
+    """An application that answers nothing, and notes that a client has left."""
+
+    def __init__(self):
+        self.begun, self.gone = 0, 0
+
+    async def __call__(self, scope, receive, send):
+        self.begun += 1
+        await asyncio.sleep(0.05)
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.gone += 1
+
+
+async def test_an_old_client_that_ends_its_side_while_its_requests_wait_gets_no_interim_answer(closing):
+    waits, listener = Waits(), bound("server.port", "127.0.0.1", 0)
+    server = HttpServer(AsgiHandler(waits), PortOptions(16_384))
+    await server.listen([listener])
+    closing.push_async_callback(server.close)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    writer.write(b"GET / HTTP/1.0\r\nhost: a\r\nconnection: keep-alive\r\n\r\n" * 2)
+    await eventually(lambda: waits.begun == 1)
+    writer.write_eof()
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    await eventually(lambda: waits.gone == 1, 5)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_other_paths_notice_it_as_well_and_nothing_is_left_of_the_connection(closing, size, version):
+    """Also where a body that is not taken has paused the connection before."""
+    waits, listener = Waits(), bound("server.port", "127.0.0.1", 0)
+    server = HttpServer(AsgiHandler(waits), PortOptions(16_384))
+    await server.listen([listener])
+    closing.push_async_callback(server.close)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    head = f"HTTP/{version}\r\nhost: a\r\nconnection: keep-alive\r\n"
+    writer.write(f"POST / {head}content-length: {size}\r\n\r\n".encode() + bytes(size) + f"GET / {head}\r\n".encode())
+    await eventually(lambda: waits.begun == 1)
+    await eventually(lambda: any(len(each._waiting) == 1 for each in server.port.connections))
+    left = weakref.ref(next(iter(server.port.connections)))
+    gc.collect()
+    gc.disable()
+    try:
+        writer.transport.abort()
+        await eventually(lambda: waits.gone == 1, 5)
+        await eventually(lambda: left() is None, 5)
+    finally:
+        gc.enable()
+    assert waits.begun == 1
+    del reader
 
 
 @pytest.mark.parametrize("behind_it", ["request", "part", "body"])

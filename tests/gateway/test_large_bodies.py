@@ -6,7 +6,9 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -18,9 +20,6 @@ from scripted_engine import STREAM_HEAD, Received, chunk
 
 from gateway.api.body_json import joined
 from gateway.core.api_keys import hash_key, new_key
-from gateway.core.ids import TenantId
-from gateway.core.tenant import Tenant
-from gateway.routing.fair_threads import FairThreads
 
 MIB = 2**20
 MOST_AT_ONCE = 4 * MIB + 4096
@@ -28,7 +27,6 @@ MOST_AT_ONCE = 4 * MIB + 4096
 MOST_VALUES_AT_ONCE = 50_000
 """Brackets, colons and commas that one call may work on, but for ``orjson.dumps``, which writes 20 of them in a µs."""
 ACME, GLOBEX = new_key(), new_key()
-TENANT = Tenant(TenantId("acme"))
 TENANTS = [{"id": "acme", "keys": [hash_key(ACME)]}, {"id": "globex", "keys": [hash_key(GLOBEX)]}]
 EVENT = b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 KINDS = ",:[{"
@@ -286,18 +284,10 @@ async def test_bodies_are_bounded_for_the_process(tenants, connect):
 @pytest.mark.parametrize(("size", "in_thread"), [(MIB, False), (MIB + 1, True)])
 async def test_a_long_body_is_put_together_in_a_thread(size, in_thread):
     """Copying 16 MiB takes milliseconds, in which other clients are served."""
-    threads = FairThreads(1, 4 * MIB)
-    given, run = [], threads.run
-
-    async def noted(tenant: Tenant, size: int, *call: Any) -> Any:
-        given.append((tenant, size))
-        return await run(tenant, size, *call)
-
-    threads.run = noted
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-    assert await joined([body[:1000], body[1000:]], TENANT, threads) == body
-    assert given == [(TENANT, size)] * in_thread
-    threads.shutdown()
+    with ThreadPoolExecutor(1) as executor, patch.object(executor, "submit", wraps=executor.submit) as submitted:
+        assert await joined([body[:1000], body[1000:]], executor) == body
+    assert submitted.called == in_thread
 
 
 async def test_what_a_body_becomes_counts_as_well(tenants):

@@ -3,15 +3,17 @@
 import asyncio
 import socket
 from collections import Counter
+from unittest.mock import Mock
 
 import orjson
 import pytest
+from running_gateway import eventually
 from test_http_limits import Echo
 
 from gateway.server import client_connection
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.http_server import HttpServer, bound
-from gateway.server.port import PortOptions
+from gateway.server.port import Port, PortOptions
 from gateway.server.read_budget import ReadBudget
 
 MIB = 2**20
@@ -53,7 +55,8 @@ async def test_each_iteration_has_its_own_budget():
 @pytest.fixture
 async def port(closing):
     """Where a server listens."""
-    server, listener = HttpServer(AsgiHandler(Echo()), PortOptions(16_384)), bound("server.port", "127.0.0.1", 0)
+    options = PortOptions(16_384, receive_seconds=2)
+    server, listener = HttpServer(AsgiHandler(Echo()), options), bound("server.port", "127.0.0.1", 0)
     await server.listen([listener])
     closing.push_async_callback(server.close)
     return listener.getsockname()[1]
@@ -106,3 +109,40 @@ async def test_an_iteration_reads_a_bounded_part_of_many_bodies(port, monkeypatc
     assert sum(read.values()) > CONNECTIONS * len(body)
     # Four connections that have waited read in each iteration; the first read of a new one comes on top.
     assert sum(count > MIB for count in read.values()) <= CONNECTIONS // 3
+
+
+async def test_a_connection_beyond_the_budget_has_no_more_time_than_others(port, monkeypatch):
+    """Its request has to arrive in time, however often it pauses."""
+    monkeypatch.setattr(client_connection.ClientConnection, "_refuse", late := Mock())
+    sending = [asyncio.create_task(send_for_ever(port)) for _ in range(24)]
+    await eventually(lambda: late.call_count == len(sending), 20)
+    for each in sending:
+        each.cancel()
+
+
+async def send_for_ever(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 990000000000\r\n\r\n")
+    try:
+        while True:
+            writer.write(bytes(MIB))
+            await writer.drain()
+    finally:
+        writer.transport.abort()
+        del reader
+
+
+async def test_a_refused_connection_reads_within_the_budget_as_well():
+    budget = Mock(spend=Mock(return_value=True))
+    port = Port(Mock(), PortOptions(1000))
+    port.read_budget = budget
+    connection = client_connection.ClientConnection(port)
+    transport = Mock(is_closing=lambda: False)
+    transport.get_extra_info = lambda name: Mock(fileno=lambda: 3) if name == "socket" else None
+    connection.connection_made(transport)
+    connection.data_received(b"no HTTP\r\n\r\n")
+    transport.pause_reading.reset_mock()
+    connection.data_received(bytes(READ_BYTES))
+    budget.spend.assert_called_once_with(connection, READ_BYTES)
+    transport.pause_reading.assert_called_once_with()
+    connection.connection_lost(None)

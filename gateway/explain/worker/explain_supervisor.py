@@ -57,7 +57,7 @@ class ExplainSupervisor:
 
     Attributes:
         child: The process; None while there is none.
-        pid: Of the process, which sends it; 0 before.
+        pid: Of the process; one that another process started sends it, and before that it is 0.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class ExplainSupervisor:
                 await child.join(self._command)
             else:
                 await child.start(self._command, self._listen_fd)
+                self.pid = child.pid
         except OSError as error:
             self._host.on_lost()
             return f"it cannot be started: {error.strerror or type(error).__name__}"
@@ -218,6 +219,11 @@ class ExplainProcess:
             await self.end(kill=True)
             raise
         self._watch = asyncio.create_task(self._wait(self._process), name="explain-watch")
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 if another process started it."""
+        return 0 if self._process is None else self._process.pid
 
     async def join(self, path: Path) -> None:
         """Connect to a worker shared with other gateways and started by another process. ``end`` leaves it running.

@@ -89,6 +89,7 @@ class _Supervisor:
         self._port = AdminPort(self._upstreams, on_drain=self._take_drain)
         self._drains: dict[str, DrainOrder] = {}
         self._all_serve = asyncio.Event()
+        self._explains = False
         self._over = asyncio.Event()
         self._failure: Exception | None = None
         self._ending = False
@@ -149,7 +150,6 @@ class _Supervisor:
         if kept.done():
             await kept
             return
-        self._explain.start()  # now: its imports delay the start of the workers
         server = HttpServer(AsgiHandler(self._port), PortOptions.of(self._settings.server))
         answering = loop.create_task(server.serve([admin]))
         await server.listens(answering)
@@ -179,6 +179,9 @@ class _Supervisor:
 
     def on_ready(self, member: WorkerProcess) -> None:
         """See ``Host``."""
+        if not self._explains:  # not before: its imports delay the start of the workers
+            self._explains = True
+            self._explain.start()
         self._upstreams[member.number].open()
         for order in self._drains.values():
             member.say(do="drain", order=list(order))
