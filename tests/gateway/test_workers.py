@@ -109,7 +109,8 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def folder(monkeypatch):
     """Where temporary files go."""
-    with tempfile.TemporaryDirectory() as folder:  # not pytest's, whose names are too long for sockets
+    # Not pytest's, whose names are too long for sockets. A worker that is ending may still write into it.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
 
