@@ -8,8 +8,7 @@
 Most tests wait for processes and sockets most of their time, so that several parts fit on two cores. Tests that measure
 the time answers take run after the others, beside units at most, which have the lowest priority.
 
-A test that fails makes the run fail. Failed tests are run again, alone, only to say which of them are flaky; `FORGIVEN`
-lets a machine that stalls for seconds pass with those.
+A test that fails makes the run fail. Failed tests are run again, alone, only to say which of them are flaky.
 """
 
 import argparse
@@ -29,9 +28,6 @@ from tests import fork_server
 
 MAX_RERUN = 20
 """Number of failed tests above which none is run again."""
-
-FORGIVEN = "PREFIX_GATEWAY_TESTS_FORGIVE"
-"""Environment variable with which tests that pass alone do not fail the run: for machines that stall for seconds."""
 
 ROOT = Path(__file__).parents[1]
 _TESTS_FAILED, _NO_TESTS = 1, 5
@@ -165,20 +161,16 @@ def _last_failed(part: Part) -> list[str]:
     return sorted(json.loads(file.read_text())) if file.exists() else []
 
 
-def name_flaky(results: Sequence[Result], *options: str) -> bool:
-    """Run failed tests again, alone, and name those that pass then; whether all do."""
-    failed = [name for result in results for name in result.failed]
-    if len(failed) > MAX_RERUN or any(result.code and not result.failed for result in results):
-        return False
-    left = False
+def name_flaky(results: Sequence[Result], *options: str) -> None:
+    """Run failed tests again, alone, and name those that pass then."""
+    if sum(len(result.failed) for result in results) > MAX_RERUN:
+        return
     for result in results:
         if result.failed:
             print(f"Once more, alone: {' '.join(result.failed)}", flush=True)
             again = run(result.part, "--last-failed", "--last-failed-no-failures=none", *options)
-            left |= again.code != 0
             if flaky := sorted(set(result.failed) - set(again.failed)):
                 print("Flaky, and failures all the same:", *flaky, sep="\n  ", flush=True)
-    return not left
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -205,11 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wait(running[: len(first)])
         # Beside units at most, which give way to it.
         results = [*([started(ALONE).result()] if ALONE in parts else []), *(each.result() for each in running)]
-    only_flaky = name_flaky(results, *options)
+    name_flaky(results, *options)
     bad = [result.part.name for result in results if result.code]
-    if bad and only_flaky and FORGIVEN in os.environ:
-        print(f"Flaky tests are forgiven ({FORGIVEN}): {', '.join(bad)}", flush=True)
-        return 0
     print(f"Failed: {', '.join(bad)}" if bad else "All parts passed.", flush=True)
     return 1 if bad else 0
 

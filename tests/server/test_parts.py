@@ -27,8 +27,6 @@ def test_unit_tests_are_part_of_all():
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_passes_only_alone_is_named_and_fails(monkeypatch, capsys, again):
-    monkeypatch.delenv(parts.FORGIVEN, raising=False)
-
     def run(part: Part, *options: str, beside_others: bool = False) -> Result:
         rerun = "--last-failed" in options
         code = again if rerun else int(part.name == "pure")
@@ -39,19 +37,6 @@ def test_what_passes_only_alone_is_named_and_fails(monkeypatch, capsys, again):
     printed = capsys.readouterr().out
     assert ("Flaky, and failures all the same:\n  tests/x.py::test_x" in printed) == (again == 0)
     assert "Failed: pure" in printed
-
-
-def test_a_machine_that_stalls_may_forgive_what_passes_alone(monkeypatch):
-    def run(part: Part, *options: str, beside_others: bool = False) -> Result:
-        code = int(part.name == "pure" and ("--last-failed" not in options or again))
-        return Result(part, code, ["tests/x.py::test_x"] if code else [])
-
-    monkeypatch.setattr(parts, "run", run)
-    monkeypatch.setenv(parts.FORGIVEN, "1")
-    again = False
-    assert parts.main([Level.UNIT]) == 0
-    again = True
-    assert parts.main([Level.UNIT]) == 1
 
 
 def test_all_well(monkeypatch, capsys):
