@@ -3,6 +3,7 @@ import contextlib
 import gc
 import os
 import random
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from gateway.context import RequestContext
 from gateway.core.request import ChatRequest
 from gateway.proxy.response import ResponseRelay
 from gateway.server.event_loop import Loop
+from gateway.simulator import engine_scheduler
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.simulated_engine import SimulatedEngine
 
@@ -36,6 +38,23 @@ async def closing() -> AsyncIterator[contextlib.AsyncExitStack]:
     """What a test opened, closed in reverse order."""
     async with contextlib.AsyncExitStack() as stack:
         yield stack
+
+
+@pytest.fixture(autouse=True)
+def tokens_keep_their_distance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stall a simulated engine goes on token by token.
+
+    Otherwise it sends at once all tokens that are due, and what a test does during a stream comes after its end.
+    """
+    late: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+
+    async def sleep_until(moment: float) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        moment += late.get(task, 0.0)
+        await asyncio.sleep(max(moment - loop.time(), 0.0))
+        late[task] = late.get(task, 0.0) + max(loop.time() - moment, 0.0)
+
+    monkeypatch.setattr(engine_scheduler, "_sleep_until", sleep_until)
 
 
 @pytest.fixture
