@@ -17,6 +17,7 @@ from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.http_server import HttpServer
 from gateway.server.port import PortOptions
 from gateway.server.public_handler import PublicHandler
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -142,6 +143,20 @@ class RunningGateway:
         loads = [replica["prefill_tokens_in_flight"] for replica in (await self.replicas()).values()]
         assert not any(loads)
         return await self.metrics()
+
+
+def held_answers(engine: SimulatedEngine) -> asyncio.Event:
+    """From now on the last token of every answer of an engine waits for this event."""
+    released, compute = asyncio.Event(), engine.scheduler.run
+
+    async def run(sequence: Any, on_token: Callable[[int], None] | None = None) -> None:
+        last, report = len(sequence.answer), on_token or (lambda count: None)
+        await compute(sequence, lambda count: report(count) if count < last else None)
+        await released.wait()
+        report(last)
+
+    engine.scheduler.run = run  # type: ignore[method-assign]
+    return released
 
 
 async def know_each_other(*group: RunningGateway, peers: int | None = None) -> None:
