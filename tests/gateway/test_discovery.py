@@ -45,14 +45,14 @@ def kubernetes(api, **settings):
     return {"kubernetes": {"service": "vllm", "namespace": "ml", "api_url": api.url} | settings}
 
 
-async def there(gateway, *names, seconds=10):
+async def there(gateway, *names):
     """Wait until exactly these replicas are there and up."""
 
     async def holds():
         found = await gateway.replicas()
         return set(found) == set(names) and all(replica["up"] for replica in found.values())
 
-    await eventually(holds, seconds)
+    await eventually(holds)
 
 
 async def errors(gateway, source):

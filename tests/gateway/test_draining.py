@@ -7,7 +7,7 @@ import signal
 import httpx
 import pytest
 import yaml
-from running_gateway import CHAT, eventually
+from running_gateway import CHAT, eventually, held_answers
 from tenancy import SYSTEM, ask_as, error, sections, tenant
 
 DRAIN = "/admin/api/replicas/drain"
@@ -215,12 +215,12 @@ async def test_with_a_redis_an_order_holds_at_every_gateway_and_at_those_that_co
 
 
 async def test_the_configuration_drains_and_takes_back_while_it_serves(serve, start_engine):
-    engines = [(await start_engine(decode_ms=25.0)).url for _ in range(2)]
+    engines = [await start_engine() for _ in range(2)]
 
     def models(*drains):
         replicas = [
-            {"url": url, "id": f"r{number}", "drain": drained}
-            for number, (url, drained) in enumerate(zip(engines, drains, strict=True))
+            {"url": engine.url, "id": f"r{number}", "drain": drained}
+            for number, (engine, drained) in enumerate(zip(engines, drains, strict=True))
         ]
         return [{"id": "demo", "tokenizer": "builtin:demo", "replicas": replicas}]
 
@@ -243,12 +243,14 @@ async def test_the_configuration_drains_and_takes_back_while_it_serves(serve, st
         other = {"r0": "r1", "r1": "r0"}[home]
         body = {"model": "demo", "messages": [{"role": "user", "content": SYSTEM}], "stream": True}
         body |= {"max_tokens": 150, "ignore_eos": True}
+        release = held_answers(engines[int(home[1:])])
         async with client.stream("POST", CHAT, json=body) as answer:
             assert answer.headers["x-gateway-replica"] == home
             lines = answer.aiter_lines()
             await anext(lines)
             await change(home == "r0", home == "r1")
             assert await ask() == other
+            release.set()
             rest = [line async for line in lines if line]
         assert rest[-1] == "data: [DONE]"
         assert not [line for line in rest if '"error"' in line]

@@ -2,14 +2,16 @@
 
 import asyncio
 
+from running_gateway import eventually
+
 
 async def test_the_same_is_not_begun_elsewhere_and_no_replica_is_blamed(start_engine, start_gateway):
     engines = [await start_engine(decode_ms=20.0) for _ in range(2)]
-    gateway = await start_gateway(*engines, relay={"first_byte_timeout_seconds": 2.5})
+    gateway = await start_gateway(*engines, relay={"first_byte_timeout_seconds": 4})
     first = await gateway.ask(max_tokens=2)  # where the prompt is warm from now on
     name = first.headers["x-gateway-replica"]
     long = asyncio.create_task(gateway.ask(max_tokens=2000, ignore_eos=True))
-    await asyncio.sleep(0.2)
+    await eventually(lambda: any(engine.scheduler.running for engine in engines))
     short = await gateway.ask(max_tokens=2)
     assert short.headers["x-gateway-replica"] == name
     answer = await long

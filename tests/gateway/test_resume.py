@@ -410,7 +410,7 @@ class At:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_process_that_dies_or_stands_still(start_gateway, start_engine, closing, number):
-    command = [sys.executable, "-m", "gateway", "engine", "--port", "0", "--prefill-rate", "1e6", "--decode-ms", "20"]
+    command = [sys.executable, "-m", "gateway", "engine", "--port", "0", "--prefill-rate", "1e6", "--decode-ms", "100"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 
     async def end() -> None:
@@ -429,7 +429,7 @@ async def test_a_process_that_dies_or_stands_still(start_gateway, start_engine, 
             break
     expected = await undisturbed(start_engine, CHAT, body)
     raw = b""
-    async with asyncio.timeout(20), gateway.http.stream("POST", CHAT, json=body | {"stream": True}) as answer:
+    async with asyncio.timeout(60), gateway.http.stream("POST", CHAT, json=body | {"stream": True}) as answer:
         assert answer.headers["x-gateway-replica"] == "r0"
         async for piece in answer.aiter_raw():
             if not raw:

@@ -194,7 +194,7 @@ async def test_stream_that_breaks_raises(client, engine):
 async def test_client_timeout_aborts_at_the_engine(sdk, start_engine, start_gateway):
     engine = await start_engine(decode_ms=100)
     gateway = await start_gateway(engine)
-    client = sdk(gateway, timeout=0.3)
+    client = sdk(gateway, timeout=1.5)
     with pytest.raises(openai.APITimeoutError):
         await client.chat.completions.create(
             model="demo", messages=USER, max_tokens=100, extra_body={"ignore_eos": True}

