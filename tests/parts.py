@@ -33,6 +33,9 @@ ROOT = Path(__file__).parents[1]
 _TESTS_FAILED, _NO_TESTS = 1, 5
 """Exit codes of pytest."""
 
+_TEST_SECONDS = 600
+"""How long a test may take: then its part ends, and its output has what every thread does. No busy machine reaches it."""
+
 
 class Level(StrEnum):
     """Which tests are run."""
@@ -136,6 +139,7 @@ def run(part: Part, *options: str, beside_others: bool = False) -> Result:
     """Run a part, print its progress, and what pytest printed when it is over."""
     # What the fork server has imported already needs no rewritten assertions.
     command = [sys.executable, "-m", "pytest", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command += ["-o", f"faulthandler_timeout={_TEST_SECONDS}", "-o", "faulthandler_exit_on_timeout=true"]
     command += ["-o", f"cache_dir={part.cache}", *options, *part.paths]
     command += [f"--ignore={path}" for path in part.but]
     began, lines, shown = time.monotonic(), [], 0

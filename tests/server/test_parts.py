@@ -39,6 +39,13 @@ def test_what_passes_only_alone_is_named_and_fails(monkeypatch, capsys, again):
     assert "Failed: pure" in printed
 
 
+def test_a_test_that_hangs_ends_its_part_and_is_shown(tmp_path, capsys):
+    (tmp_path / "test_x.py").write_text("import time\n\n\ndef test_x():\n    time.sleep(300)\n")
+    result = parts.run(Part("hangs", [str(tmp_path)]), "-o", "faulthandler_timeout=0.5")
+    assert (result.code, result.failed) == (1, [])
+    assert "in test_x" in capsys.readouterr().out
+
+
 def test_all_well(monkeypatch, capsys):
     seen = []
 
