@@ -243,7 +243,7 @@ async def test_reading_is_enough_and_is_needed(guarded):
 
 
 async def test_it_ends_when_the_token_expires(guarded):
-    guarded.access.replace(None, [Token("short", "read", READER, time.time() + 1.5)])
+    guarded.access.replace(None, [Token("short", "read", READER, time.time() + 3)])
     async with ServedPort(guarded) as served, served.listen(token=READER) as events:
         await events.end()
         problem(await served.http.get(LIVE, headers={"authorization": f"Bearer {READER}"}), 401, "unauthorized")

@@ -43,7 +43,7 @@ class SourceRecorder:
         self._new.set()
         self._new = asyncio.Event()
 
-    async def until(self, holds, seconds=8):
+    async def until(self, holds, seconds=60):
         """The first thing said from now on, or the last one before, for which something holds."""
         seen = max(len(self.said) - 1, 0)
         async with asyncio.timeout(seconds):

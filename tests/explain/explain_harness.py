@@ -97,7 +97,7 @@ class ClientHarness:
         return self.counts.missed
 
 
-async def eventually(holds, seconds: float = 20) -> None:
+async def eventually(holds, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.01)

@@ -1,6 +1,7 @@
 """The process that explains is killed, hangs, is behind or does not start: requests go on, and no token is lost."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -148,22 +149,24 @@ async def test_questions_are_refused_while_no_worker_runs(tmp_path):
         assert not harness.client.accepts_text
 
 
+async def first_answer(harness):
+    """The process that answers, on a busy machine not always in time."""
+    while True:
+        with contextlib.suppress(GatewayError):
+            return await harness.pid()
+
+
 async def test_a_question_to_a_worker_that_does_not_answer_times_out(tmp_path):
     timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=600, starting_ticks=600, answer_seconds=0.3)
     async with ClientHarness(tmp_path, timeouts=timeouts) as harness:
         await asyncio.sleep(0)
-        while True:
-            try:
-                pid = await harness.pid()
-                break
-            except GatewayError:
-                continue
+        pid = await first_answer(harness)
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(GatewayError) as refused:
             await harness.summary()
         assert (refused.value.status, refused.value.code) == (503, "explain_unavailable")
         os.kill(pid, signal.SIGCONT)
-        assert await harness.pid() == pid
+        assert await first_answer(harness) == pid
 
 
 async def test_a_question_overtakes_waiting_requests(tmp_path):

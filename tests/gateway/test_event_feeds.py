@@ -240,7 +240,7 @@ async def test_a_short_replay_buffer_leaves_a_late_gateway_rebuilding_until_all_
         with contextlib.suppress(AssertionError):
             await state_of(second, "live", seconds=1)
             break
-    await state_of(second, "live", seconds=1)
+    await state_of(second, "live")
     await sent(second, [engine])
 
 

@@ -86,7 +86,7 @@ async def test_silence_ends_the_work_at_the_engine(start_gateway, start_engine, 
 
 
 async def test_replica_falls_silent_in_the_middle_of_a_stream(start_gateway, scripted):
-    gateway = await start_gateway(scripted, relay=FAST)
+    gateway = await start_gateway(scripted, relay={"chunk_timeout_seconds": 0.3})
     first = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
     scripted.says(STREAM_HEAD + chunk(first + b'data: {"choi'), b"x", pause=3)
     answer = await gateway.send(STREAM)
@@ -158,7 +158,7 @@ async def test_answer_that_ends_with_its_connection_is_whole(behind, scripted):
     ids=["tls", "status", "empty lines", "smtp", "length", "endless head"],
 )
 async def test_replica_that_does_not_speak_http(start_gateway, scripted, garbage, body):
-    gateway = await start_gateway(scripted, relay=FAST | {"first_byte_timeout_seconds": 3})
+    gateway = await start_gateway(scripted, relay={"chunk_timeout_seconds": 0.3})
     scripted.says(garbage, then_close=True)
     problem(await gateway.send(body), 502)
     await gateway.settled(1)

@@ -65,12 +65,12 @@ class Server:
 
 
 async def ask(client, origin, method="POST", body=b"{}"):
-    return await client.fetch(method, origin, "/x", [(b"a", b"1")], body, timeout_seconds=5)
+    return await client.fetch(method, origin, "/x", [(b"a", b"1")], body, timeout_seconds=60)
 
 
 async def closed(server, count):
     """Wait until the client has closed so many connections."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while server.left != count:
             await asyncio.sleep(0.01)
 
@@ -217,7 +217,10 @@ async def test_silence_ends_a_short_exchange(client):
 async def test_cancelled_exchange_closes_the_connection_at_once(client, script):
     async with Server(script) as server:
         task = asyncio.create_task(ask(client, server.origin))
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(60):
+            while not server.requests:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # what the server sends of its response comes
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -266,7 +269,7 @@ async def test_connection_that_was_in_use_when_its_origin_was_forgotten_is_close
 async def test_unrequested_bytes_close_an_idle_connection(client):
     async with Server([OK, 0.05, OK]) as server:
         await ask(client, server.origin)
-        await asyncio.sleep(0.2)
+        await closed(server, 1)
         await ask(client, server.origin)
         assert server.connections == 2
 

@@ -87,7 +87,7 @@ async def connections_are_used(client, replica):
 
 async def test_one_whose_time_is_over_by_then(client, replica):
     await connections_are_used(client, replica)
-    forwarded, body = forwarding(client, replica, seconds=0.02)
+    forwarded, body = forwarding(client, replica, seconds=0.5)
     await body.begun.wait()
     (relay,) = replica.flights
     await relay.ended

@@ -243,12 +243,12 @@ async def test_its_own_deadline_is_not_called_overload(queue_setup):
 
 
 async def test_who_has_its_turn_is_not_refused_for_a_time_that_ends_meanwhile(queue_setup):
-    w = queue_setup({A: 0}, max_seconds=0.05)
+    w = queue_setup({A: 0}, max_seconds=0.5)
     w.asks("one")
     await settle()
     w.places[A] = 1
     w.lines.on_capacity(MODEL)
-    time.sleep(0.06)  # the time is over when it gets its turn, before it can go on
+    time.sleep(0.6)  # the time is over when it gets its turn, before it can go on
     await settle()
     assert w.names == ["one"]
     assert w.shed == []

@@ -143,13 +143,14 @@ async def test_a_stream_reports_usage_with_every_chunk_if_asked(start, connect):
 async def test_chunks_arrive_one_by_one(start, connect):
     engine = await start(decode_ms=500)
     client = connect(engine)
-    running = []
-    async with client.stream("POST", COMPLETIONS, json=completion(max_tokens=4, stream=True)) as response:
+    seen = 0
+    async with client.stream("POST", COMPLETIONS, json=completion(max_tokens=200, stream=True)) as response:
         async for line in response.aiter_lines():
             if line.startswith("data: {"):
-                running.append(engine.scheduler.running)
-    assert len(running) == 4
-    assert running[:2] == [1, 1]  # while the others are still to be computed
+                assert engine.scheduler.running == 1  # the others are still to be computed
+                seen += 1
+                if seen == 2:
+                    break
 
 
 async def test_cached_tokens_are_reported_only_if_switched_on(start, connect):
@@ -497,7 +498,7 @@ async def test_an_answer_is_not_held_back_by_the_socket(start, connect):
         await post(client, CHAT, chat(max_tokens=1))
         return loop.time() - begun
 
-    # A delayed acknowledgement would add 40 ms to each of them; a busy machine lets one of many through without a pause.
+    # A delayed acknowledgement adds 40 ms to each of them; a busy machine lets one of many through without a pause.
     for _ in range(300):
         if await seconds() < 0.03:
             return

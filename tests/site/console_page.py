@@ -148,7 +148,7 @@ def _free_ports(number: int) -> list[str]:
 
 
 def same(shown: str, seen: str) -> bool:
-    """Whether two outputs are equal but for what differs from run to run, and numbers by 5 % or a few tokens."""
+    """Whether two outputs are equal but for what differs from run to run, and numbers by 10 % or a few tokens."""
     first, second = _masked(shown), _masked(seen)
     if _NUMBER.sub("#", first) != _NUMBER.sub("#", second):
         return False
@@ -157,7 +157,7 @@ def same(shown: str, seen: str) -> bool:
 
 def _near(one: str, other: str) -> bool:
     first, second = (float(each.replace(",", "")) for each in (one, other))
-    return abs(first - second) <= max(0.05 * first, 8)
+    return abs(first - second) <= max(0.1 * first, 8)
 
 
 def _masked(text: str) -> str:

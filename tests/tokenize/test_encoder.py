@@ -1,7 +1,7 @@
 """The encoder: what happens to long texts, and when no tokenizer helps."""
 
 import asyncio
-import time
+import threading
 
 import orjson
 import pytest
@@ -54,24 +54,26 @@ def encoder(threads, engines, local=None, inline_bytes=1000):
 
 
 class Slow:
-    """A tokenizer that takes its time, as a long unseen text does."""
+    """A tokenizer that takes its time, as a long unseen text does: until ``released``."""
+
+    def __init__(self):
+        self.released = threading.Event()
 
     def encode(self, endpoint, fields):
-        time.sleep(0.4)
+        assert self.released.wait(10)
         return (b"\1\0\0\0",)
 
     encode_text = None
 
 
 async def test_long_text_does_not_hold_up_the_event_loop(threads):
-    encode = encoder(threads, Engines(), Slow())
-    task = asyncio.create_task(encode.encode(chat("x" * 2000)))
-    ticks = 0
-    while not task.done():
+    slow = Slow()
+    task = asyncio.create_task(encoder(threads, Engines(), slow).encode(chat("x" * 2000)))
+    for _ in range(10):
         await asyncio.sleep(0.01)
-        ticks += 1
+        assert not task.done()
+    slow.released.set()
     assert (await task).source is TokenSource.LOCAL
-    assert ticks > 10
 
 
 async def test_local_tokenizer_sends_no_request(threads):
