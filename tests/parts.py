@@ -34,7 +34,7 @@ _TESTS_FAILED, _NO_TESTS = 1, 5
 """Exit codes of pytest."""
 
 _TEST_SECONDS = 600
-"""How long a test may take: then its part ends, and its output has what every thread does. No busy machine reaches it."""
+"""How long a test may take. After that its part ends, and the output shows what every thread does."""
 
 
 class Level(StrEnum):
