@@ -89,6 +89,7 @@ class Encoded(msgspec.Struct, eq=False):
         affinity: The session that the client names, or a hint from the prompt; None without either.
         prompt: Its tokens.
         tokens: Their number.
+        least_tokens: Lower bound of it, of the request as it was sent; 0 where tokens are not limited.
         sequences: Sequences that an engine computes for it: one per choice and prompt.
         is_text: Whether the prompt was not tokenized: its tokens are pieces of its text.
         root: Root hash of the prompt's chains.
@@ -105,6 +106,7 @@ class Encoded(msgspec.Struct, eq=False):
     affinity: str | None = None
     prompt: TokenizedPrompt = _NO_PROMPT
     tokens: int = 0
+    least_tokens: int = 0
     sequences: int = 1
     is_text: bool = True
     root: int = 0

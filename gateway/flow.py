@@ -171,6 +171,8 @@ class Flow:
                 placed = await self._prepare(context, sink)
         except GatewayError as error:
             if not context.begun or context.placed is None:
+                if error.is_final:
+                    grant.refuse(time.monotonic())
                 grant.correct(0)
                 self._observe(context, None, error.status, error.code)
                 raise
@@ -232,6 +234,8 @@ class Flow:
             if sink.gone:
                 if not context.tried:
                     context.grant.correct(0)  # no replica computed anything
+                    if not context.encoded.tokens:  # otherwise it waited in the queue, which has limits of its own
+                        context.grant.refuse(time.monotonic())
                 self._observe(context, None, CLIENT_GONE_STATUS)
             elif sink.interrupted:
                 raise shutting_down() from None
@@ -241,6 +245,7 @@ class Flow:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
         request = context.encoded.asked
         tokens = await self._turns.run(least_tokens(request.endpoint, request.fields), request.caller.tenant.id)
+        context.encoded.least_tokens = tokens
         context.grant.charge(tokens, time.monotonic())
 
     async def _encode(self, context: RequestContext) -> None:

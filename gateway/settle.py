@@ -15,6 +15,9 @@ from gateway.tokenize.block_hashes import ChainHasher
 
 _LOCAL = TokenSource.LOCAL  # looking up a member of an enum takes as long as several other look-ups
 
+_ADDED = 1024
+"""Tokens that an engine may add to any prompt: the system message and the tools of a template of its own."""
+
 _log = structlog.get_logger("gateway.flow")
 
 
@@ -60,10 +63,12 @@ class Settler:
         if not is_prefilled(outcome):
             if is_declined(outcome):
                 grant.correct(0)
+                if outcome.status is not None and outcome.status < 500 and outcome.status != 429:
+                    grant.refuse(time.monotonic())
             if lease is not None:
                 self._index.abandon(lease)
             return ()
-        if outcome.usage is not None:
+        if outcome.usage is not None and _is_plausible(outcome.usage.prompt_tokens, encoded):
             grant.correct(outcome.usage.prompt_tokens)
         self._screen.answered(encoded.asked, encoded.space.id)
         if not served.resumed:
@@ -147,3 +152,14 @@ class Settler:
             else:
                 filled.append(unextended)
         return replies, filled
+
+
+def _is_plausible(reported: int, encoded: Encoded) -> bool:
+    """Whether an engine's number of prompt tokens may take the place of the gateway's; otherwise this one stays.
+
+    Templates and tokenizers of one family differ by less than half. An estimate counts four bytes as a token, of which
+    a token has at most 16, and an image's bytes, too: then its text is the bound. No prompt has 0 tokens.
+    """
+    tokens = encoded.tokens
+    least = min(tokens // 4, encoded.least_tokens) if encoded.is_text else tokens // 2
+    return max(least, 1) <= reported and (encoded.prompt.source is not _LOCAL or reported <= 2 * tokens + _ADDED)

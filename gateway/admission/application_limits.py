@@ -1,7 +1,7 @@
 """Limits of applications, beside those of the tenants that send their requests.
 
 A request of an application with limits counts against both, and each may refuse it. A request that one of them refuses
-uses up nothing of the other. Usage is that of one gateway.
+uses up nothing of the other, and counts as refused of its tenant. Usage is that of one gateway.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,14 +41,14 @@ class ApplicationLimits:
             The admission under both; ``of_tenant`` itself if the application has no limits.
 
         Raises:
-            RateLimited: the application has no request left; the request no longer counts in the tenant's window.
+            RateLimited: the application has no request left; of the tenant the request counts as refused only.
         """
         if not application.registered or application.id not in self._limited:
             return of_tenant
         try:
             state = self._all.admit(application.id, now)
         except RateLimited:
-            of_tenant.withdraw()
+            of_tenant.withdraw(now)
             raise
         of_application = Admission(of_tenant.caller, state.counts_tokens, application.id, self._all, state, now)
         return JointAdmission(of_tenant, of_application)
@@ -75,17 +75,24 @@ class JointAdmission:
 
     def charge(self, prompt_tokens: int, now: float) -> None:
         """See ``ports.Grant.charge``."""
-        for one, other in ((self._of_tenant, self._of_application), (self._of_application, self._of_tenant)):
+        tenant, application = self._of_tenant, self._of_application
+        # What a tenant's limit refuses does not count at an application, which others use, too.
+        for one, other, refused in ((tenant, application, None), (application, tenant, now)):
             try:
                 one.charge(prompt_tokens, now)
             except RateLimited:
-                other.withdraw()
+                other.withdraw(refused)
                 raise
 
     def correct(self, prompt_tokens: int) -> None:
         """See ``ports.Grant.correct``."""
         self._of_tenant.correct(prompt_tokens)
         self._of_application.correct(prompt_tokens)
+
+    def refuse(self, now: float) -> None:
+        """See ``ports.Grant.refuse``."""
+        self._of_tenant.refuse(now)
+        self._of_application.correct(0)
 
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
         """See ``ports.Grant.headers``. Of a limit that both have, the one with less left is shown."""

@@ -289,7 +289,7 @@ class Admission(msgspec.Struct, eq=False):
     _released: bool = False
 
     def charge(self, prompt_tokens: int, now: float) -> None:
-        """See ``ports.Grant.charge``. A refused request no longer counts in its window of requests."""
+        """See ``ports.Grant.charge``. A refused request counts in the window of refusals instead of its own."""
         if self._share is None and not self._state.counts_tokens:
             return
         before, self._share = self._share, None
@@ -306,12 +306,18 @@ class Admission(msgspec.Struct, eq=False):
         if self._share is not None:
             self._share.correct(prompt_tokens)
 
-    def withdraw(self) -> None:
-        """Another limit refuses the request: it counts in no window any more."""
+    def refuse(self, now: float) -> None:
+        """See ``ports.Grant.refuse``."""
+        self.correct(0)
+        if not self._state.counts_requests:
+            self.withdraw(now)
+
+    def withdraw(self, refused: float | None) -> None:
+        """Another limit refuses the request: it counts only as refused at this time; None: not even so."""
         self.correct(0)
         admitted, self._admitted = self._admitted, None
         if admitted is not None:
-            self._state.take_back(admitted)
+            self._state.take_back(admitted, refused)
 
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
         """See ``ports.Grant.headers``."""

@@ -16,6 +16,10 @@ _REQUESTS, _TOKENS = "requests", "tokens"
 _BUSY_RETRY_SECONDS = 1.0
 """Retry delay at the limit of concurrent requests, where the waiting time is unknown."""
 
+_REFUSALS = 5, 5.0
+"""Refused requests per number of seconds, of a tenant that may send less than one request a second, or has a limit of
+tokens alone. A correct client rarely has one; reading five of the largest bodies takes about a second."""
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -49,6 +53,13 @@ class Limits:
         count = max(math.floor(rate), 1)
         return count, count / rate
 
+    def refusals(self) -> tuple[int, float] | None:
+        """Refused requests per number of seconds: as many as may be sent, and at least one a second."""
+        rate = self.requests_per_second
+        if rate is None and self.prompt_tokens_per_minute is None:
+            return None
+        return _REFUSALS if rate is None or rate < 1 else self.window()
+
 
 class LimitUsage(NamedTuple):
     """Usage of a tenant at one gateway.
@@ -75,6 +86,7 @@ class TenantLimits:
     Attributes:
         limited: Whether there is any limit.
         counts_tokens: Whether prompt tokens are limited.
+        counts_requests: Whether requests a second are limited.
         running: See ``LimitUsage``; at this gateway.
         requests: See ``LimitUsage``; at this gateway.
         tokens: See ``LimitUsage``; at this gateway.
@@ -87,21 +99,18 @@ class TenantLimits:
         self._elsewhere: dict[str, LimitUsage] = {}
         self._charged_elsewhere: Charge | None = None
         self._requests: RequestWindow | None = None
+        self._refusals: RequestWindow | None = None
         self._tokens: TokenWindow | None = None
         self.change(limits)
 
     def change(self, limits: Limits) -> None:
         """Replace the limits. Usage is kept if there was a limit before and there still is one."""
         self._limits = limits
-        window, tokens = limits.window(), limits.prompt_tokens_per_minute
-        self.counts_tokens = tokens is not None
-        self.limited = window is not None or tokens is not None or limits.concurrent is not None
-        if window is None:
-            self._requests = None
-        elif self._requests is None:
-            self._requests = RequestWindow(*window)
-        else:
-            self._requests.change(*window)
+        tokens = limits.prompt_tokens_per_minute
+        self.counts_tokens, self.counts_requests = tokens is not None, limits.requests_per_second is not None
+        self.limited = limits != Limits()
+        self._requests = _window(self._requests, limits.window())
+        self._refusals = _window(self._refusals, limits.refusals())
         if tokens is None:
             self._tokens = None
         elif self._tokens is None:
@@ -124,18 +133,26 @@ class TenantLimits:
                 _BUSY_RETRY_SECONDS,
                 now,
             )
-        rate = self._limits.requests_per_second
-        if rate is not None and self._requests is not None:
-            wait = self._requests.wait_seconds(now)
-            if wait > 0:
-                raise self._refusal(
-                    f"{self._name} may send {_counted(rate, 'request')} a second "
-                    f"(requests_per_second). Try again in {_duration(wait)}.",
-                    _REQUESTS,
-                    wait,
-                    now,
-                )
-            self._requests.admit(now)
+        requests, refusals, tokens = self._requests, self._refusals, self._tokens
+        waits = (
+            0.0 if requests is None else requests.wait_seconds(now),
+            0.0 if refusals is None else refusals.wait_seconds(now),
+            # Every prompt has a token. A length of a body says no more: it may be spaces, an image, unknown fields.
+            0.0 if tokens is None else tokens.wait_seconds(1, now),
+        )
+        if (wait := max(waits)) > 0:
+            rate, of_tokens = self._limits.requests_per_second or 0, self._limits.prompt_tokens_per_minute or 0
+            refused, seconds = self._limits.refusals() or _REFUSALS
+            by = "requests_per_second" if rate else "prompt_tokens_per_minute"
+            message = (
+                f"may send {_counted(rate, 'request')} a second (requests_per_second)",
+                f"may have {_counted(refused, 'request')} refused in {_duration(seconds)} ({by}), and had",
+                f"may send {_counted(of_tokens, 'prompt token')} a minute (prompt_tokens_per_minute), and 0 are left",
+            )[waits.index(wait)]
+            kind = _TOKENS if wait == waits[2] else _REQUESTS
+            raise self._refusal(f"{self._name} {message}. Try again in {_duration(wait)}.", kind, wait, now)
+        if requests is not None:
+            requests.admit(now)
 
     def charge(self, tokens: int, admitted: float | None, now: float) -> "TokenShare | None":
         """Count the tokens of a request's prompt; returns None without a token limit.
@@ -146,7 +163,7 @@ class TenantLimits:
             now: Monotonic seconds.
 
         Raises:
-            RateLimited: the tokens do not fit. They were not counted, and the request no longer counts in its window.
+            RateLimited: the tokens do not fit. They were not counted, and the request counts as refused only.
         """
         window = self._tokens
         if window is None:
@@ -158,7 +175,7 @@ class TenantLimits:
             self.tokens += tokens
             return TokenShare(self, window, window.charge(tokens, now), tokens)
         if admitted is not None:
-            self.take_back(admitted)
+            self.take_back(admitted, now)
         if wait is None:
             raise self._refusal(
                 f"the prompt has {_counted(tokens, 'token')}, and {self._name} may send {limit} a minute "
@@ -175,11 +192,16 @@ class TenantLimits:
             now,
         )
 
-    def take_back(self, admitted: float) -> None:
-        """Count a request no longer that was admitted at a time and refused later; it still runs until its release."""
+    def take_back(self, admitted: float, refused: float | None) -> None:
+        """Count a request no longer that was admitted at a time and refused later; it still runs until its release.
+
+        ``refused`` is the time of the refusal, which counts instead; None: it does not count here.
+        """
         self.requests -= 1
         if self._requests is not None:
             self._requests.take_back(admitted)
+        if self._refusals is not None and refused is not None:
+            self._refusals.admit(refused)
 
     @property
     def taken(self) -> LimitUsage:
@@ -265,11 +287,19 @@ class TokenShare:
         self._tokens = tokens
 
     def correct(self, tokens: int) -> None:
-        """Replace the number of tokens. At most the charged tokens are returned."""
-        tokens = max(tokens, 0)
+        """Replace the number of tokens: none are returned that were not charged, or added beyond a whole limit."""
+        tokens = min(max(tokens, 0), max(self._window.limit, self._tokens))
         self._window.correct(self._charge, tokens - self._tokens)
         self._limits.tokens += tokens - self._tokens
         self._tokens = tokens
+
+
+def _window(window: RequestWindow | None, limit: tuple[int, float] | None) -> RequestWindow | None:
+    """A window with another limit, in which what was counted still counts."""
+    if window is None or limit is None:
+        return None if limit is None else RequestWindow(*limit)
+    window.change(*limit)
+    return window
 
 
 def _milliseconds(seconds: float) -> int:

@@ -164,6 +164,8 @@ class Generations:
             generation.respond(error)
         except asyncio.CancelledError:
             if generation.gone:
+                if sink is None:
+                    grant.refuse(time.monotonic())
                 return
             if not generation.interrupted or sink is not None:
                 exchange.abort()
@@ -188,6 +190,8 @@ class Generations:
 
     def refuse(self, generation: "GenerationExchange", error: GatewayError, grant: Grant | None) -> None:
         """Report a request that was refused before the service."""
+        if grant is not None and error.is_final:
+            grant.refuse(time.monotonic())
         caller = error.caller if grant is None else grant.caller
         refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
         self._observer.on_refused(refusal)

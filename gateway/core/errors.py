@@ -45,6 +45,11 @@ class GatewayError(Exception):
         self.code = code
         self.headers = headers
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the request itself is the reason, so that it is refused again when it is sent again."""
+        return self.status < 500 and self.retry_after_seconds is None
+
 
 class BadRequest(GatewayError):
     """The request cannot be understood."""

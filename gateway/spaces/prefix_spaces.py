@@ -351,10 +351,6 @@ class PrefixSpaces:
         return self._last_epoch
 
     def _drop(self, space_epoch: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
-        self._epochs.take(key_of(space_epoch.space))
-        return self._end(space_epoch, cause, by, now)
-
-    def _end(self, space_epoch: SpaceEpoch, cause: ResetCause, by: str, now: float) -> SpaceEnd:
         self._epochs.end(space_epoch, cause, now)
         self.changed = True
         if self.changes is not None:

@@ -1,8 +1,8 @@
 """One epoch of a prefix space with its totals, and the table of those alive and the last that ended. Pure."""
 
 import hashlib
-from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -188,6 +188,49 @@ SpaceEpochKey = tuple[str, str, str, str, str, str, int, str, str]
 """A space without its epoch: the other attributes of ``PrefixSpace``, in their order, ``prompt`` last."""
 
 
+class _ByOwner:
+    """Epochs by tenant, least recently used first. Each step takes constant time: a new space needs most of them."""
+
+    def __init__(self, epochs: Iterable[SpaceEpoch] = ()) -> None:
+        self._owned: dict[str, OrderedDict[SpaceEpoch, None]] = {}
+        self._by_number: dict[int, OrderedDict[str, None]] = {}
+        self._most = 0
+        for space_epoch in epochs:
+            self.add(space_epoch)
+
+    def add(self, space_epoch: SpaceEpoch) -> None:
+        owned = self._owned.setdefault(space_epoch.space.tenant, OrderedDict())
+        owned[space_epoch] = None
+        self._count(space_epoch.space.tenant, len(owned) - 1, len(owned))
+
+    def use(self, space_epoch: SpaceEpoch) -> None:
+        owned = self._owned[space_epoch.space.tenant]
+        owned.move_to_end(space_epoch)
+        self._by_number[len(owned)].move_to_end(space_epoch.space.tenant)
+
+    def remove(self, space_epoch: SpaceEpoch) -> None:
+        owned = self._owned[space_epoch.space.tenant]
+        del owned[space_epoch]
+        self._count(space_epoch.space.tenant, len(owned) + 1, len(owned))
+
+    def first_of_most(self) -> SpaceEpoch:
+        """The first epoch of the tenant with most: one tenant's many epochs never end those of another."""
+        return next(iter(self._owned[next(iter(self._by_number[self._most]))]))
+
+    def _count(self, owner: str, before: int, now: int) -> None:
+        by_number = self._by_number
+        if before:
+            del by_number[before][owner]
+        if now:
+            by_number.setdefault(now, OrderedDict())[owner] = None
+        else:
+            del self._owned[owner]
+        if not by_number.get(before, True):
+            del by_number[before]
+        if now > self._most or self._most not in by_number:
+            self._most = now
+
+
 class EpochTable:
     """Epochs by space and by id. A space has at most one epoch alive.
 
@@ -198,8 +241,10 @@ class EpochTable:
     def __init__(self) -> None:
         # Least recently used first.
         self._alive: dict[SpaceEpochKey, SpaceEpoch] = {}
+        self._alive_by_owner = _ByOwner()
         self.by_id: dict[str, SpaceEpoch] = {}
-        self._ended: deque[SpaceEpoch] = deque()
+        self._ended: dict[SpaceEpoch, None] = {}
+        self._ended_by_owner = _ByOwner()
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -221,37 +266,41 @@ class EpochTable:
     def put(self, key: SpaceEpochKey, space_epoch: SpaceEpoch) -> None:
         """Add an epoch as the most recently used."""
         self._alive[key] = self.by_id[space_epoch.id] = space_epoch
+        self._alive_by_owner.add(space_epoch)
 
     def use(self, key: SpaceEpochKey) -> SpaceEpoch | None:
         """The epoch of a space that is alive, which becomes the most recently used one."""
         space_epoch = self._alive.pop(key, None)
         if space_epoch is not None:
             self._alive[key] = space_epoch
+            self._alive_by_owner.use(space_epoch)
         return space_epoch
 
-    def take(self, key: SpaceEpochKey) -> SpaceEpoch | None:
-        """Remove and return the epoch of a space; the caller ends it."""
-        return self._alive.pop(key, None)
-
     def end(self, space_epoch: SpaceEpoch, cause: ResetCause, now: float) -> None:
-        """Record the end of an epoch that was taken."""
+        """End an epoch that is alive."""
+        del self._alive[key_of(space_epoch.space)]
+        self._alive_by_owner.remove(space_epoch)
         space_epoch.ended_at, space_epoch.cause = now, cause
         space_epoch.grants.clear()
         if len(self._ended) >= _ENDED_KEPT:
-            forgotten = _of_the_most_numerous(self._ended)
-            self._ended.remove(forgotten)
+            forgotten = self._ended_by_owner.first_of_most()
+            del self._ended[forgotten]
+            self._ended_by_owner.remove(forgotten)
             if self.by_id.get(forgotten.id) is forgotten:
                 del self.by_id[forgotten.id]
-        self._ended.append(space_epoch)
+        self._ended[space_epoch] = None
+        self._ended_by_owner.add(space_epoch)
 
     def one_too_many(self) -> SpaceEpoch:
         """The epoch to end when there are too many."""
-        return _of_the_most_numerous(self._alive.values())
+        return self._alive_by_owner.first_of_most()
 
     def restore(self, alive: Sequence[SpaceEpoch], ended: Sequence[SpaceEpoch]) -> None:
         """Restore the state of a previous process."""
         self._alive = {key_of(space_epoch.space): space_epoch for space_epoch in alive}
-        self._ended = deque(ended[-_ENDED_KEPT:])
+        self._alive_by_owner = _ByOwner(self._alive.values())
+        self._ended = dict.fromkeys(ended[-_ENDED_KEPT:])
+        self._ended_by_owner = _ByOwner(self._ended)
         self.by_id = {space_epoch.id: space_epoch for space_epoch in [*self._ended, *alive]}
 
 
@@ -268,10 +317,3 @@ def key_of(space: PrefixSpace) -> SpaceEpochKey:
         space.region,
         space.prompt,
     )
-
-
-def _of_the_most_numerous(epochs: Collection[SpaceEpoch]) -> SpaceEpoch:
-    """The first epoch of the tenant with most: one tenant's many epochs never end those of another."""
-    owners = Counter(space_epoch.space.tenant for space_epoch in epochs)
-    owner = max(owners, key=owners.__getitem__)
-    return next(space_epoch for space_epoch in epochs if space_epoch.space.tenant == owner)

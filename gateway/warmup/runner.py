@@ -285,6 +285,9 @@ class Unlimited:
     def correct(self, prompt_tokens: int) -> None:
         """See ``Grant``."""
 
+    def refuse(self, now: float) -> None:
+        """See ``Grant``."""
+
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:  # noqa: ARG002
         """See ``Grant``."""
         return ()

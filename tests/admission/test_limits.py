@@ -182,14 +182,16 @@ def test_a_refused_request_takes_nothing_from_any_limit(key, acme):
     for _ in range(50):
         assert "concurrent" in setup.refusal(key).message
     running[0].release()
-    for _ in range(50):  # for its tokens: it is not counted as a request of this second either
+    for _ in range(3):  # for its tokens: it is not counted as a request of this second either
         grant = setup.admit(key)
         with pytest.raises(RateLimited):
             grant.charge(101, setup.now)
         assert headers_of(grant, setup.now)["x-ratelimit-remaining-requests"] == "1"
         grant.release()
     running[1].release()
-    setup.admit(key).release()
+    setup.now += 1
+    for _ in range(3):
+        setup.admit(key).release()
     for _ in range(50):
         assert "requests_per_second" in setup.refusal(key).message
     setup.now += 1
@@ -201,6 +203,84 @@ def test_a_refused_request_takes_nothing_from_any_limit(key, acme):
         "x-ratelimit-remaining-tokens": "100",
         "x-ratelimit-reset-tokens": "0s",
     }
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "seconds", "limit"),
+    [
+        (2, 2, 1, "2 requests refused in 1s (requests_per_second)"),
+        (50, 50, 1, "50 requests refused in 1s (requests_per_second)"),
+        (0.01, 5, 5, "5 requests refused in 5s (requests_per_second)"),
+        (None, 5, 5, "5 requests refused in 5s (prompt_tokens_per_minute)"),
+    ],
+)
+def test_refused_requests_are_limited_apart_from_others(key, acme, rate, count, seconds, limit):
+    setup = AdmissionSetup([acme(requests_per_second=rate, prompt_tokens_per_minute=100)])
+
+    def refused_for_its_tokens():
+        grant = setup.admit(key)
+        with pytest.raises(RateLimited):
+            grant.charge(101, setup.now)
+        grant.refuse(setup.now)  # as for every refusal: it counts once
+        grant.release()
+
+    for _ in range(count):
+        refused_for_its_tokens()
+    error = setup.refusal(key)
+    assert limit in error.message
+    assert dict(error.headers)["retry-after-ms"] == str(1000 * seconds)
+    setup.now += seconds * 0.999
+    assert limit in setup.refusal(key).message
+    setup.now += seconds * 0.0011
+    refused_for_its_tokens()
+    setup.admit(key).charge(100, setup.now)  # what was refused has used up nothing
+
+
+def test_a_refusal_for_its_content_counts_as_a_request_or_as_refused(key, acme):
+    limits = {"requests_per_second": 5, "prompt_tokens_per_minute": 100}
+    setup = AdmissionSetup([acme(**limits)])
+    setup.admit(key).refuse(setup.now)
+    assert headers_of(setup.admit(key), setup.now)["x-ratelimit-remaining-requests"] == "3"
+    setup = AdmissionSetup([acme(prompt_tokens_per_minute=100)])
+    for _ in range(5):
+        grant = setup.admit(key)
+        grant.charge(100, setup.now)
+        grant.refuse(setup.now)
+    assert "5 requests refused" in setup.refusal(key).message
+    setup = AdmissionSetup([acme(concurrent=1)])
+    for _ in range(50):
+        grant = setup.admit(key)
+        grant.refuse(setup.now)
+        grant.release()
+
+
+def test_without_a_token_left_a_request_is_refused_at_once(key, acme):
+    setup = AdmissionSetup([acme(requests_per_second=5, prompt_tokens_per_minute=100)])
+    setup.admit(key).charge(100, setup.now)
+    setup.now += 18
+    for _ in range(50):
+        error = setup.refusal(key)
+    assert "100 prompt tokens a minute (prompt_tokens_per_minute), and 0 are left. Try again in 42s." in error.message
+    assert (error.type, error.retry_after_seconds) == ("tokens", 42)
+    setup.now += 42
+    setup.admit(key).charge(100, setup.now)
+
+
+def test_the_longest_wait_is_named(key, acme):
+    setup = AdmissionSetup([acme(requests_per_second=1, prompt_tokens_per_minute=100)])
+    setup.admit(key).charge(100, setup.now)
+    assert setup.refusal(key).retry_after_seconds == 60
+
+
+def test_one_report_of_an_engine_uses_up_no_more_than_a_minutes_tokens(key, acme):
+    setup = AdmissionSetup([acme(prompt_tokens_per_minute=1000)])
+    grant = setup.admit(key)
+    grant.charge(300, setup.now)
+    grant.correct(10**12)
+    setup.now += 30
+    assert setup.refusal(key).retry_after_seconds == 30
+    setup.now += 30
+    setup.admit(key).charge(1000, setup.now)
 
 
 def test_asking_who_it_is_takes_nothing(key, acme):
@@ -258,12 +338,14 @@ def test_running_requests_and_tokens_always_add_up(steps):
     key = new_key()
     limits = {"requests_per_second": 10, "concurrent": 4, "prompt_tokens_per_minute": 100}
     setup = AdmissionSetup([{"id": "a", "keys": [hash_key(key)]} | limits])
-    open_grants, all_grants, times = [], [], {}
+    open_grants, all_grants, times, refusals = [], [], {}, []
     for step, number in steps:
         match step:
             case "admit":
                 recent = sum(time + 1 > setup.now for time in times.values())
-                if len(open_grants) < 4 and recent < 10:
+                refused = sum(time + 1 > setup.now for time in refusals)
+                left = headers_of(all_grants[-1], setup.now)["x-ratelimit-remaining-tokens"] if all_grants else "1"
+                if len(open_grants) < 4 and recent < 10 and refused < 10 and left != "0":
                     grant = setup.admit(key)
                     open_grants.append(grant)
                     all_grants.append(grant)
@@ -274,11 +356,13 @@ def test_running_requests_and_tokens_always_add_up(steps):
                 try:
                     open_grants[-1].charge(number, setup.now)
                 except RateLimited:
-                    times.pop(open_grants[-1], None)
+                    if times.pop(open_grants[-1], None) is not None:
+                        refusals.append(setup.now)
             case "refuse" if open_grants:
                 with pytest.raises(RateLimited):
                     open_grants[-1].charge(101, setup.now)
-                times.pop(open_grants[-1], None)
+                if times.pop(open_grants[-1], None) is not None:
+                    refusals.append(setup.now)
             case "correct" if all_grants:
                 all_grants[number % len(all_grants)].correct(number // 2)
             case "release" if all_grants:

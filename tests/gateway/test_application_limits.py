@@ -31,10 +31,31 @@ async def test_an_application_has_a_rate_of_its_own_over_all_tenants(engine, sta
 async def test_what_the_application_refuses_uses_up_nothing_of_the_tenant(engine, start_gateway):
     tenants = sections(tenant("a", requests_per_second=2, prompt_tokens_per_minute=1000))
     gateway = await start_gateway(engine, prompts=limited(prompt_tokens_per_minute=20), **tenants)
-    for _ in range(5):
-        message = problem(await ask(gateway), 429, CODE)
-        assert "application support may send 20 a minute (prompt_tokens_per_minute)" in message
+    message = problem(await ask(gateway), 429, CODE)
+    assert "application support may send 20 a minute (prompt_tokens_per_minute)" in message
     assert (await ask(gateway, prompt=None)).headers["x-ratelimit-remaining-requests"] == "1"
+
+
+async def test_refusals_of_the_application_are_limited_for_each_tenant(engine, start_gateway):
+    tenants = sections(tenant("a", requests_per_second=0.5), tenant("b"))
+    gateway = await start_gateway(engine, prompts=limited(requests_per_second=0.001), **tenants)
+    assert (await ask(gateway, "b")).status_code == 200
+    assert "application support" in problem(await ask(gateway, "a"), 429, CODE)
+
+    async def tenant_refuses() -> bool:
+        message = problem(await ask(gateway, "a"), 429, CODE)
+        return "tenant a may have 5 requests refused in 5s (requests_per_second)" in message
+
+    await eventually(tenant_refuses)
+    assert "application support" in problem(await ask(gateway, "b"), 429, CODE)
+
+
+async def test_what_a_tenants_limit_refuses_does_not_count_as_refused_of_the_application(engine, start_gateway):
+    tenants = sections(tenant("a", requests_per_second=50, prompt_tokens_per_minute=20), tenant("b"))
+    gateway = await start_gateway(engine, prompts=limited(prompt_tokens_per_minute=10_000), **tenants)
+    for _ in range(8):
+        assert "tenant a may send 20 a minute" in problem(await ask(gateway, "a"), 429, CODE)
+    assert (await ask(gateway, "b")).status_code == 200
 
 
 async def test_what_the_tenant_refuses_uses_up_nothing_of_the_application(engine, start_gateway):

@@ -5,11 +5,18 @@ import collections
 import time
 
 import openai
+import orjson
 import pytest
+from raw_http import Connection
 from running_gateway import CHAT, eventually
+from scripted_engine import REPLY, response
 from tenancy import ask_as, error, key, sections, tenant
 
 CLIENTS = 200
+
+ASKED = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
+LONG = orjson.dumps(ASKED | {"messages": [{"role": "user", "content": "word " * 5000}]})
+ENGINES_OWN = orjson.dumps(ASKED | {"n": -1})
 
 
 async def statuses(gateway, name, count, **fields):
@@ -108,6 +115,83 @@ async def test_a_prompt_that_can_never_pass_is_not_tried_again(engine, start_gat
             await client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "word " * 100}])
     assert "50" in refused.value.message
     assert (await gateway.settled(1)).value("gateway_requests_total", status="429") == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"model": ', b'{"model": "demo"}', b'{"model": "other", "messages": []}', LONG, ENGINES_OWN],
+    ids=["no JSON", "no messages", "no such model", "too many tokens", "the engine's refusal"],
+)
+async def test_after_refusals_of_any_kind_a_body_is_not_read(engine, start_gateway, body):
+    gateway = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=1000)))
+    headers = {"authorization": f"Bearer {key('a')}", "content-type": "application/json"}
+
+    async def refused_unread() -> bool:
+        for _ in range(6):
+            await gateway.http.post(CHAT, content=body, headers=headers)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        client = await Connection.open(gateway.port)
+        try:
+            await client.send(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\n{lines}content-length: 99999\r\n\r\n".encode())
+            answer = await client.answer(2)
+        except TimeoutError:  # the machine took more than five seconds for the six
+            return False
+        finally:
+            client.writer.close()
+        assert answer.status == 429
+        assert b"requests refused in 5s" in answer.body
+        return 0 < int(answer.header("retry-after-ms") or 0) <= 5000
+
+    await eventually(refused_unread)
+
+
+async def test_requests_that_are_refused_for_their_content_count_as_requests(engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a", requests_per_second=0.01)))
+    headers = {"authorization": f"Bearer {key('a')}", "content-type": "application/json"}
+    assert (await gateway.http.post(CHAT, content=b"{", headers=headers)).status_code == 400
+    refused = await gateway.http.post(CHAT, content=b"{", headers=headers)
+    assert "may send 0.01 requests a second" in refused.json()["error"]["message"]
+
+
+async def test_what_replicas_are_to_blame_for_is_not_a_refusal(start_engine, start_gateway):
+    engine = await start_engine()
+    gateway = await start_gateway(engine, **sections(tenant("a", prompt_tokens_per_minute=1000)))
+    await engine.kill()
+    assert [(await ask_as(gateway, "a")).status_code for _ in range(10)] == [503] * 10
+
+
+@pytest.mark.parametrize(
+    ("reported", "counted"),
+    [
+        (b"0", False),
+        (b"1", False),
+        (b"-5", False),
+        (b"null", False),
+        (b'"9"', False),
+        (b"1000000", False),
+        (b"1e30", False),
+        (b"120", True),
+        (b"300", True),
+    ],
+)
+@pytest.mark.parametrize("tokenizer", ["builtin:demo", "engine"])
+async def test_a_report_that_cannot_be_true_changes_no_count(scripted, start_gateway, reported, counted, tokenizer):
+    # Without a tokenizer there is no upper bound but the limit.
+    counted = counted or (tokenizer == "engine" and reported == b"1000000")
+    reply = REPLY[:-1] + b',"usage":{"prompt_tokens":%b,"completion_tokens":1}}' % reported
+    scripted.says(response(reply))
+    limits = tenant("a", prompt_tokens_per_minute=100_000)
+    gateway = await start_gateway(scripted, model={"tokenizer": tokenizer}, **sections(limits))
+    first = await ask_as(gateway, "a", "word " * 40)
+    assert first.status_code == 200
+    charged = 100_000 - int(first.headers["x-ratelimit-remaining-tokens"])
+    assert charged > 100
+    second = await ask_as(gateway, "a", "word " * 40)
+    if counted and int(reported) > 100_000:
+        assert "prompt_tokens_per_minute), and 0 are left" in second.json()["error"]["message"]
+    else:
+        used = int(reported) if counted else charged
+        assert 100_000 - int(second.headers["x-ratelimit-remaining-tokens"]) == used + charged
 
 
 async def test_what_was_not_computed_is_not_counted(engine, start_gateway):

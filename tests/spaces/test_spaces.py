@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import sys
 
 import pytest
 from space_builders import MODEL, RULES, Ends, caller, spaces, tenant
@@ -321,6 +322,42 @@ class TestCapacity:
         for number in range(2000):
             made.enter(caller("many", scope=str(number)), MODEL, {}, 4.0)
         assert "tenant:a" in {epoch.space.tenant for epoch, alive in made.shown() if not alive}
+
+    def test_of_tenants_with_equally_many_the_one_unused_for_longest_loses_its_first(self):
+        ends = Ends()
+        made = spaces(ends, max_spaces=4)
+        salts(made, [caller("a", scope="1"), caller("b", scope="1"), caller("a", scope="2"), caller("b", scope="2")])
+        salts(made, [caller("a", scope="1")])
+        made.enter(caller("c"), MODEL, {}, 1.0)
+        made.enter(caller("c", scope="2"), MODEL, {}, 1.0)
+        assert [(end.space.tenant, end.space.scope) for end in ends.received] == [("tenant:b", "1"), ("tenant:a", "2")]
+
+    @pytest.mark.parametrize("owners", [1, 100, 20_000])
+    def test_a_new_space_costs_no_more_where_there_are_many(self, owners):
+        """Instructions instead of seconds: a count of what the interpreter does, on a machine that is busy, too."""
+
+        def work(made, prefix):
+            number = 0
+
+            def count(frame, event, argument):
+                nonlocal number
+                number += 1
+                return count
+
+            before = sys.gettrace()
+            sys.settrace(count)
+            try:
+                for each in range(20):
+                    made.enter(caller(f"t{each % owners}", scope=f"{prefix}{each}"), MODEL, {}, 2.0)
+            finally:
+                sys.settrace(before)
+            return number
+
+        few, many = spaces(max_spaces=20), spaces(max_spaces=20_000)
+        for made, present in ((few, 600), (many, 20_600)):
+            for number in range(present):
+                made.enter(caller(f"t{number % owners}", scope=str(number)), MODEL, {}, 1.0)
+        assert work(many, "new") < 2 * work(few, "new")
 
     def test_a_request_that_is_refused_makes_no_space(self):
         made = spaces()

@@ -115,6 +115,11 @@ class Grant(Protocol):
         """Replace the charge by the engine's token count; 0 if it never computed them. Call at most once."""
         ...
 
+    def refuse(self, now: float) -> None:
+        """Give back the charge of a request refused for its content, or left by its client before it was computed. It
+        counts as refused, unless requests are counted. Idempotent."""
+        ...
+
     def headers(self, now: float) -> Sequence[tuple[bytes, bytes]]:
         """The rate-limit headers of the answer; none for a tenant without limits."""
         ...
