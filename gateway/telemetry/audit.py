@@ -9,7 +9,6 @@ Every line has ``time`` (UTC) and ``event``:
   unknown path or method. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``,
   ``request_id``, ``endpoint`` (``other`` for an unknown path or method, with ``method`` and ``path``), and
   ``model`` and ``space`` if known. Without a caller also ``count``, ``first`` and ``last``: see below.
-* ``admin_refused``: the same of the admin port: ``by``, ``peer``, ``method``, ``path``, ``status``, ``code``.
 * ``space_end``: an epoch of a prefix space ended. ``cause``, ``by``, ``space``, and the space's ``parts``.
 * ``personal_data``: a new finding of personal data. ``tenant``, ``key_id``, ``request_id``, ``space``,
   ``kind``, ``path``, ``start``, ``length``, ``shared``.
@@ -18,9 +17,9 @@ Every line has ``time`` (UTC) and ``event``:
 
 It never contains prompt text or keys.
 
-What clients cause never pushes out what operators did. The lines of ``AuditLog.record`` have a share of the queue of
-their own, and are also written to ``FILE.operators``, which rotates apart. Refusals without a caller are merged: one
-line a minute for each address (IPv6: each /64) and code, with the fields of the first refusal. A crash loses these.
+What clients cause never pushes out what operators did: lines of ``AuditLog.record`` have a share of the queue, and are
+also in ``FILE.operators``, which rotates apart. Refusals without a caller are merged: one line a minute for each
+address (IPv6: each /64) and code, with the fields of the first refusal. A crash loses these.
 
 A background thread writes the lines of 50 ms at a time, so that requests do not wait for the disk. While the disk is
 full or unavailable, lines wait in a bounded queue; further lines are counted, and an ``audit_gap`` line replaces them.
@@ -60,7 +59,6 @@ _MERGE_SECONDS = 60.0
 _MAX_MERGED = 250
 """Merged lines in that time: they fill the default files in ten days. Further addresses share a line for each code."""
 _OTHER = "other"
-_SITE_BYTES = 8
 _GATHER_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
 _STOP_SECONDS = 1.0
@@ -103,10 +101,8 @@ class AuditWriter:
         self._thread: threading.Thread | None = None
 
     def put(self, event: str, fields: Mapping[str, object], *, reserved: bool = False) -> None:
-        """Enqueue a record with the current time. Thread-safe; values that are not JSON are converted to text.
-
-        ``reserved`` records may take the capacity a second time, which other records cannot fill.
-        """
+        """Enqueue a record with the current time. Thread-safe; values that are not JSON are converted to text."""
+        # Reserved records may take the capacity a second time, which other records cannot fill.
         now = datetime.now(UTC)
         line = _line({"time": now, "event": event, **fields})
         with self._lock:
@@ -161,7 +157,11 @@ class AuditWriter:
             ending = self._ending.wait(self._retry_seconds if self._failing else _GATHER_SECONDS)
             self._has_lines.clear()
             if ending or time.monotonic() >= self._merged_until:
-                self._enqueue_merged()
+                self._merged_until = time.monotonic() + _MERGE_SECONDS
+                with self._lock:
+                    merged, self._merged = self._merged, {}
+                for line in merged.values():
+                    self.put(line["event"], line)
             self._write()
         self._target.close()
 
@@ -194,13 +194,6 @@ class AuditWriter:
                 self._batch, self._waiting = self._waiting, self._batch
             return bool(self._batch)
 
-    def _enqueue_merged(self) -> None:
-        self._merged_until = time.monotonic() + _MERGE_SECONDS
-        with self._lock:
-            merged, self._merged = self._merged, {}
-        for line in merged.values():
-            self.put(line["event"], line)
-
     def _enqueue_gap(self) -> None:
         if self._lost:
             gap = {"time": datetime.now(UTC), "event": "audit_gap", "lines": self._lost, "since": self._lost_since}
@@ -231,9 +224,9 @@ def _plain(value: object) -> object:
 
 
 def _site(peer: str) -> str | bytes:
-    """The address; of an IPv6 address the prefix, within which one client chooses its addresses."""
+    """The address; of an IPv6 address its first 64 bits, as one client chooses among the others."""
     peer = peer.removeprefix("::ffff:")  # an IPv4 address at a socket for both
-    return socket.inet_pton(socket.AF_INET6, peer.partition("%")[0])[:_SITE_BYTES] if ":" in peer else peer
+    return socket.inet_pton(socket.AF_INET6, peer.partition("%")[0])[:8] if ":" in peer else peer
 
 
 _STANDARD_OUTPUT = "stdout"
