@@ -2,7 +2,7 @@
 #
 # Runs as uid 10001 with a read-only root; it writes nothing but what tokenizers and encodings are fetched to
 # (/var/cache/prefix-gateway) and, where the configuration says so, the files of audit and spaces.
-ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim
+ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 
 FROM ${PYTHON_IMAGE} AS build
 # Where packages come from, if there is a mirror.
@@ -10,21 +10,21 @@ ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 RUN python -m venv /opt/prefix-gateway && mkdir /var/cache/prefix-gateway
-# Dependencies first: this layer changes only with pyproject.toml, not with every line of code.
-COPY pyproject.toml .
-RUN python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*project["dependencies"], *project["optional-dependencies"]["tracing"], sep="\n")' > requirements.txt \
-    && /opt/prefix-gateway/bin/pip install --requirement requirements.txt
+# Dependencies first: this layer changes only with the lock file, not with every line of code. Wheels only: building
+# one would fetch what the file does not name.
+COPY deploy/container/requirements.lock .
+RUN /opt/prefix-gateway/bin/pip install --require-hashes --only-binary :all: --requirement requirements.lock
 # Only tokenizers are used of transformers, and nothing of it that needs a deep-learning library.
 RUN cd /opt/prefix-gateway/lib/python3*/site-packages \
     && find transformers/models -not -path '*/auto/*' \
         \( -name 'modeling_*' -o -name 'modular_*' -o -name 'convert_*' -o -name 'generation_*' \) -delete \
     && find . -type d -name tests -prune -exec rm -r {} +
-COPY README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY config/minimal.yaml config/
 COPY gateway gateway
 # In the end: whether what was left out is missed.
-RUN /opt/prefix-gateway/bin/pip install --no-deps . \
-    && /opt/prefix-gateway/bin/pip uninstall --yes pip \
+RUN /opt/prefix-gateway/bin/pip install --no-deps --no-build-isolation . \
+    && /opt/prefix-gateway/bin/pip uninstall --yes setuptools pip \
     && /opt/prefix-gateway/bin/prefix-gateway check config/minimal.yaml \
     && /opt/prefix-gateway/bin/python -c 'from transformers import AutoTokenizer; AutoTokenizer.from_pretrained("gateway/tokenize/builtin/demo").apply_chat_template([{"role": "user", "content": "Hello"}])'
 

@@ -1,4 +1,4 @@
-.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-replay chaos soak format image test-containers
+.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-replay chaos soak format image lock pin-images test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -112,6 +112,17 @@ bench-dashboard: .venv/installed
 # The container image, with docker or podman: the one whose engine answers.
 image:
 	tool=$$($(PYTHON) -m tests.deploy.container_tool) && $$tool build --tag prefix-gateway:local .
+
+# The packages of the image with their hashes, the newest that pyproject.toml allows.
+lock: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
+		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.13 --extra tracing --generate-hashes --no-emit-index-url \
+		--no-annotate --custom-compile-command 'make lock' --output-file deploy/container/requirements.lock pyproject.toml -
+
+# The digests of the images that Dockerfile, compose stack and manifests name. Needs their registry, and skopeo or docker.
+pin-images:
+	$(PYTHON) deploy/pin_images.py
 
 # Builds the image and runs the compose stack on simulated engines, with a real Redis and a real Prometheus. Needs docker,
 # or podman with podman-compose (the one whose engine answers), and an image registry.

@@ -122,7 +122,7 @@ class Guard:
                 check_same_site(request.headers)
             check_role(operator, request.method)
         except (Unauthorized, Forbidden) as error:
-            self._audit.record(_audited(request, error, known))
+            self._audit.record_refused(_audited(request, error, known))
             return error
         request.state.operator = operator
         return None

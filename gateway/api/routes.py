@@ -16,7 +16,7 @@ from gateway import __version__
 from gateway.admission import Authenticator
 from gateway.api.error_responses import problem_response
 from gateway.api.parse import unknown_model
-from gateway.core.api_keys import looks_like_key, shown_path
+from gateway.core.api_keys import may_be_key, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
 from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ids import RequestId
@@ -184,7 +184,7 @@ def request_id_of(header: bytes) -> RequestId:
     """The client's ``x-request-id``, or a new id if it sent none or an invalid one."""
     if header:
         given = header.decode("latin-1")
-        if _REQUEST_ID.fullmatch(given) and not looks_like_key(given):  # the id appears in logs, the engine's included
+        if _REQUEST_ID.fullmatch(given) and not may_be_key(given):  # the id appears in logs, the engine's included
             return RequestId(given)
     if not _unused_ids:
         digits = os.urandom(16 * _IDS_AT_ONCE).hex()

@@ -83,8 +83,9 @@ class RelaySettings(BaseModel):
     about 250 bytes a token. False: they end with an error event."""
 
     forward_authorization: bool = False
-    """Send the client's `authorization` header on to replicas. False, because clients hold keys for the gateway, not
-    for the engines; a replica's own `api_key` wins over it."""
+    """Send the client's `authorization` header on to replicas, and the others in which clients send keys: `api-key`,
+    `cookie`, `ocp-apim-subscription-key`, `x-amz-security-token`, `x-api-key`, `x-auth-token` and `x-goog-api-key`.
+    False, because clients hold keys for the gateway, not for the engines; a replica's own `api_key` replaces all."""
 
 
 class QueueSettings(BaseModel):

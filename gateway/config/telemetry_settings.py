@@ -38,7 +38,8 @@ class AuditSettings(BaseModel):
 
     file: str | None = Field(default=None, min_length=1)
     """File that the lines are appended to, or `stdout`. Every gateway needs a file of its own. Its folder has to be
-    there and to be writable, so that the file can be renamed when it is full. Null: no audit log."""
+    there and to be writable, so that the file can be renamed when it is full. What operators do and the gateway's own
+    start, stop and reloads are also in `FILE.operators`, which clients cannot fill. Null: no audit log."""
 
     max_bytes: int = Field(default=100 * 1024 * 1024, ge=64 * 1024)
     """Size, in bytes, at which the file is renamed to `FILE.1` (and that one to `FILE.2`, and so on) and a new one is
@@ -47,8 +48,8 @@ class AuditSettings(BaseModel):
 
     keep: int = Field(default=10, ge=0, le=1000)
     """How many renamed files are kept besides the one being written; the oldest is overwritten. With the defaults the
-    audit log takes 1.1 GB at most, about three million requests. Too small: what happened cannot be looked up any more;
-    0: a full file is deleted. Lowering it deletes nothing that is there."""
+    audit log takes 1.1 GB at most, about three million requests; `FILE.operators` counts apart. Too small: what
+    happened cannot be looked up any more; 0: a full file is deleted. Lowering it deletes nothing that is there."""
 
     requests: bool = True
     """One line for every admitted request. False leaves only what is rare: refused requests, resets, findings of

@@ -16,6 +16,16 @@ T = TypeVar("T")
 
 _PREFIX = "pgw"
 _LIKE_A_KEY = re.compile(r"(pgw(?:_admin)?)_[A-Za-z0-9_-]{20,}")
+_FOREIGN = (
+    r"(?<![A-Za-z0-9])(?:sk[-_]|gsk_|hf_|xai-|nvapi-|gh[opsur]_|github_pat_|glpat-|xox[a-z]-"
+    r"|A[KS]IA(?=[A-Z0-9]{12})|AIza|eyJ)"
+)
+"""How keys of other services begin."""
+_ANY_KEY = re.compile(
+    rf"(pgw(?:_admin)?_(?=[\w-]{{20}})|{_FOREIGN}(?=(?:[^\W_]{{1,16}}[_-]+){{0,4}}[^\W_]{{16}}))[\w-]+(?:\.[\w-]+)*",
+    re.ASCII,
+)
+_KEY_AS_ID = re.compile(rf"{_FOREIGN}|(?i:bearer)[^A-Za-z0-9]|pgw[-_][A-Za-z0-9_-]{{20}}")
 _INVISIBLE = re.compile(r"[^\x21-\x7e]")
 _SHOWN_CHARS = 200
 _SCANNED_CHARS = 1024
@@ -94,11 +104,11 @@ def bearer(value: bytes | None) -> str | None:
 
 
 def redacted(text: str) -> str:
-    """A client's text for a log: a key of this gateway is cut down to its prefix.
+    """A client's text for a log: what looks like a key, of this gateway or another service, is cut to its prefix.
 
-    Clients send keys in wrong places: as a request id, in a path.
+    Clients send keys in wrong places: as a session, in a path.
     """
-    return _LIKE_A_KEY.sub(r"\1_…", text) if _PREFIX in text else text
+    return _ANY_KEY.sub(r"\1…", text)
 
 
 def shown_path(path: str) -> str:
@@ -112,8 +122,13 @@ def shown_path(path: str) -> str:
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether a text seems to contain a key of this gateway."""
+    """Whether a text seems to contain a key of this gateway. Keys of other services may be names of tenants."""
     return _PREFIX in text and _LIKE_A_KEY.search(text) is not None
+
+
+def may_be_key(request_id: str) -> bool:
+    """Whether a request id may hold a key, of this gateway or another service; also short ones: ids are replaceable."""
+    return _KEY_AS_ID.search(request_id) is not None
 
 
 class KeyRing(Generic[T]):

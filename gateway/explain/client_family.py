@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from gateway.core.api_keys import looks_like_key
+from gateway.core.api_keys import redacted
 
 UNKNOWN = "unknown"
 
@@ -22,7 +22,7 @@ def client_family(headers: Sequence[tuple[bytes, bytes]]) -> str:
     """
     agent = b""
     for name, value in headers:
-        if name not in (b"x-client", b"user-agent") or looks_like_key(value.decode("latin-1")):
+        if name not in (b"x-client", b"user-agent") or redacted(text := value.decode("latin-1")) != text:
             continue
         if name == b"user-agent":
             agent = agent or value

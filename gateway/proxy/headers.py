@@ -24,6 +24,9 @@ _HOP_BY_HOP = frozenset(
 # answer is uncompressed, because the gateway reads its usage.
 _REQUEST_DROPPED = _HOP_BY_HOP | {b"accept-encoding", b"content-length", b"expect", b"host", b"x-request-id"}
 
+# Where clients of other APIs (Anthropic, Azure, Google, AWS) and browsers put their keys.
+_CREDENTIALS = b"api-key cookie ocp-apim-subscription-key x-amz-security-token x-api-key x-auth-token x-goog-api-key"
+
 # This server writes its own date and length.
 _RESPONSE_DROPPED = _HOP_BY_HOP | {b"content-length", b"date"}
 
@@ -32,12 +35,12 @@ _TRACE = frozenset({b"traceparent", b"tracestate"})
 
 _NOT_FORWARDED = {
     (authorization, trace): _REQUEST_DROPPED
-    | (frozenset({b"authorization"}) if authorization else frozenset())
+    | (frozenset(_CREDENTIALS.split()) | {b"authorization"} if authorization else frozenset())
     | (_TRACE if trace else frozenset())
     for authorization in (False, True)
     for trace in (False, True)
 }
-"""Names of a client's headers that do not go to the replica, by whether its credential and its trace are dropped."""
+"""Names of a client's headers that do not go to the replica, by whether its credentials and its trace are dropped."""
 
 _NONE: Container[bytes] = ()
 
@@ -73,7 +76,7 @@ def upstream_headers(
         authorization: The replica's own credential; takes precedence over the client's.
         rank: The chosen data-parallel rank, None for a replica with one rank; the client's choice takes precedence.
         trace: Replaces the client's trace context; None passes that through.
-        forward_authorization: Whether the client's credential is passed to a replica without one of its own.
+        forward_authorization: Whether the client's credentials are passed to a replica without one of its own.
     """
     dropped = _NOT_FORWARDED[authorization is not None or not forward_authorization, trace is not None]
     kept = _end_to_end(headers, dropped, _NONE)

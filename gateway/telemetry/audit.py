@@ -8,7 +8,7 @@ Every line has ``time`` (UTC) and ``event``:
 * ``access_refused``: a request was refused, at any stage: an invalid key, a limit, personal data, an invalid body, an
   unknown path or method. ``peer``, ``status``, ``code``, ``tenant``, ``key_id``,
   ``request_id``, ``endpoint`` (``other`` for an unknown path or method, with ``method`` and ``path``), and
-  ``model`` and ``space`` if known.
+  ``model`` and ``space`` if known. Without a caller also ``count``, ``first`` and ``last``: see below.
 * ``space_end``: an epoch of a prefix space ended. ``cause``, ``by``, ``space``, and the space's ``parts``.
 * ``personal_data``: a new finding of personal data. ``tenant``, ``key_id``, ``request_id``, ``space``,
   ``kind``, ``path``, ``start``, ``length``, ``shared``.
@@ -17,19 +17,27 @@ Every line has ``time`` (UTC) and ``event``:
 
 It never contains prompt text or keys.
 
+What clients cause never pushes out what operators did: lines of ``AuditLog.record`` have a share of the queue, and are
+also in ``FILE.operators``, which rotates apart. Refusals without a caller are merged: one line a minute for each
+address (IPv6: each /64) and code, with the fields of the first refusal. A crash loses these.
+
 A background thread writes the lines of 50 ms at a time, so that requests do not wait for the disk. While the disk is
 full or unavailable, lines wait in a bounded queue; further lines are counted, and an ``audit_gap`` line replaces them.
 """
 
+import asyncio
 import dataclasses
 import json
 import os
+import socket
 import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 import structlog
@@ -47,6 +55,10 @@ from gateway.telemetry.audit_file import AuditTarget, RotatedFile, StandardOutpu
 
 _MAX_LINES = 20_000
 """Capacity of the queue: about 10 MB, ten seconds of a busy gateway."""
+_MERGE_SECONDS = 60.0
+_MAX_MERGED = 250
+"""Merged lines in that time: they fill the default files in ten days. Further addresses share a line for each code."""
+_OTHER = "other"
 _GATHER_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
 _STOP_SECONDS = 1.0
@@ -81,17 +93,20 @@ class AuditWriter:
         self._batch: deque[bytes] = deque()
         self._lost = 0
         self._lost_since: datetime | None = None
+        self._merged: dict[tuple[object, ...], dict[str, Any]] = {}
+        self._merged_until = time.monotonic() + _MERGE_SECONDS
         self._failing = False
         self._has_lines = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def put(self, event: str, fields: Mapping[str, object]) -> None:
+    def put(self, event: str, fields: Mapping[str, object], *, reserved: bool = False) -> None:
         """Enqueue a record with the current time. Thread-safe; values that are not JSON are converted to text."""
+        # Reserved records may take the capacity a second time, which other records cannot fill.
         now = datetime.now(UTC)
         line = _line({"time": now, "event": event, **fields})
         with self._lock:
-            full = len(self._waiting) + len(self._batch) >= self._max_lines
+            full = len(self._waiting) + len(self._batch) >= self._max_lines * (1 + reserved)
             first = full and not self._lost
             if full:
                 self._lost += 1
@@ -103,6 +118,17 @@ class AuditWriter:
             self._on_error()
         if not self._has_lines.is_set():
             self._has_lines.set()
+
+    def merge(self, event: str, fields: Mapping[str, object]) -> None:
+        """Count a refusal into the line of its ``peer``, ``status`` and ``code``, a closed set. Thread-safe."""
+        now = datetime.now(UTC)
+        same = {"event": event, "status": fields["status"], "code": fields["code"]}
+        key = (_site(str(fields["peer"])), *same.values())
+        with self._lock:
+            if key not in self._merged and len(self._merged) >= _MAX_MERGED:
+                key, fields = (_OTHER, *same.values()), {"peer": _OTHER}
+            line = self._merged.setdefault(key, {**fields, **same, "count": 0, "first": now})
+            line.update(count=line["count"] + 1, last=now)
 
     def start(self) -> None:
         """Start the thread."""
@@ -118,7 +144,7 @@ class AuditWriter:
         self._has_lines.set()
         await in_daemon_thread(lambda: thread.join(_STOP_SECONDS), name="audit-end")
         with self._lock:
-            left = len(self._waiting) + len(self._batch) + self._lost
+            left = len(self._waiting) + len(self._batch) + self._lost + len(self._merged)
         if left:
             _log.error("audit_lost", lines=left, problem="they could not be written before the gateway ended")
 
@@ -126,10 +152,16 @@ class AuditWriter:
         ending = False
         while not ending:
             if not self._failing:
-                self._has_lines.wait()
+                self._has_lines.wait(max(self._merged_until - time.monotonic(), 0.0))
             # Checked before the last write, so that it includes all lines enqueued before the end.
             ending = self._ending.wait(self._retry_seconds if self._failing else _GATHER_SECONDS)
             self._has_lines.clear()
+            if ending or time.monotonic() >= self._merged_until:
+                self._merged_until = time.monotonic() + _MERGE_SECONDS
+                with self._lock:
+                    merged, self._merged = self._merged, {}
+                for line in merged.values():
+                    self.put(line["event"], line)
             self._write()
         self._target.close()
 
@@ -191,6 +223,12 @@ def _plain(value: object) -> object:
             return str(value)
 
 
+def _site(peer: str) -> str | bytes:
+    """The address; of an IPv6 address its first 64 bits, as one client chooses among the others."""
+    peer = peer.removeprefix("::ffff:")  # an IPv4 address at a socket for both
+    return socket.inet_pton(socket.AF_INET6, peer.partition("%")[0])[:8] if ":" in peer else peer
+
+
 _STANDARD_OUTPUT = "stdout"
 _FIRST_SERVER_ERROR = 500
 
@@ -207,25 +245,30 @@ class AuditLog:
 
     def __init__(self, settings: AuditSettings, on_error: Callable[[], None]) -> None:
         self._requests = settings.requests
-        self._writer = None if settings.file is None else AuditWriter(_target(settings), on_error)
+        self._writers = [AuditWriter(target, on_error) for target in _targets(settings)]
 
     def start(self) -> None:
         """Start writing, including the records so far."""
-        if self._writer is not None:
-            self._writer.start()
+        for writer in self._writers:
+            writer.start()
 
     async def stop(self) -> None:
         """Write the waiting records. Do not record any more afterwards."""
-        if self._writer is not None:
-            await self._writer.stop()
+        await asyncio.gather(*(writer.stop() for writer in self._writers))
 
     def record(self, event: AuditEvent) -> None:
-        """Write one event."""
-        self._put(event.event, {**event.details, "by": event.by, "tenant": event.tenant})
+        """Write one event of the gateway or of an operator; what a client can cause does not belong here."""
+        fields = {**event.details, "by": event.by, "tenant": event.tenant, "time": datetime.now(UTC)}
+        for writer in self._writers:
+            writer.put(event.event, fields, reserved=True)
+
+    def record_refused(self, event: AuditEvent) -> None:
+        """Write a refusal of the admin port; without an operator it is merged by ``peer``, ``status`` and ``code``."""
+        self._put(event.event, {**event.details, "by": event.by, "tenant": event.tenant}, merged=not event.by)
 
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``. A settlement with an error of the gateway below 500 is recorded as ``access_refused``."""
-        if self._writer is None:
+        if not self._writers:
             return
         s = settlement
         if s.code is not None and s.status < _FIRST_SERVER_ERROR:
@@ -274,6 +317,7 @@ class AuditLog:
                 "endpoint": refusal.endpoint,
             }
             | more,
+            merged=caller is None,
         )
 
     def on_space_end(self, end: SpaceEnd) -> None:
@@ -301,38 +345,42 @@ class AuditLog:
         }
         self._put("personal_data", who | dataclasses.asdict(finding) | {"shared": shared})
 
-    def _put(self, event: str, fields: dict[str, object]) -> None:
-        if self._writer is not None:
-            self._writer.put(event, fields)
+    def _put(self, event: str, fields: dict[str, object], *, merged: bool = False) -> None:
+        for writer in self._writers[:1]:
+            (writer.merge if merged else writer.put)(event, fields)
 
 
 def check_writable(settings: AuditSettings) -> None:
-    """Check that the audit log can be written, and its file renamed. Creates the file, but no folder.
+    """Check that the audit log can be written, and its files renamed. Creates the files, but no folder.
 
     Raises:
         ConfigInvalid: it cannot.
     """
-    if settings.file is None or settings.file == _STANDARD_OUTPUT:
-        return
-    path = Path(settings.file)
-    try:
-        descriptor = open_for_append(path)
+    for path in _files(settings):
         try:
-            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not a path"
-        raise ConfigInvalid(
-            [f"audit.file: {path} cannot be written: {why} (create its folder, and let the gateway's user write there)"]
-        ) from error
-    if is_file and not os.access(path.parent, os.W_OK | os.X_OK):
-        raise ConfigInvalid(
-            [f"audit.file: {path.parent} is not writable, so it cannot be rotated (let the gateway's user write there)"]
-        )
+            descriptor = open_for_append(path)
+            try:
+                is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not a path"
+            fix = "create its folder, and let the gateway's user write there"
+            raise ConfigInvalid([f"audit.file: {path} cannot be written: {why} ({fix})"]) from error
+        if is_file and not os.access(path.parent, os.W_OK | os.X_OK):
+            fix = "let the gateway's user write there"
+            raise ConfigInvalid([f"audit.file: {path.parent} is not writable, so it cannot be rotated ({fix})"])
 
 
-def _target(settings: AuditSettings) -> RotatedFile | StandardOutput:
+def _targets(settings: AuditSettings) -> list[RotatedFile] | list[StandardOutput]:
     if settings.file == _STANDARD_OUTPUT:
-        return StandardOutput()
-    return RotatedFile(Path(str(settings.file)), settings.max_bytes, settings.keep)
+        return [StandardOutput()]
+    return [RotatedFile(path, settings.max_bytes, settings.keep) for path in _files(settings)]
+
+
+def _files(settings: AuditSettings) -> list[Path]:
+    """The file, and that of operators' lines; of a pipe or a device only the first, of standard output none."""
+    if settings.file is None or settings.file == _STANDARD_OUTPUT:
+        return []
+    path = Path(settings.file)
+    return [path] if path.exists() and not path.is_file() else [path, path.with_name(f"{path.name}.operators")]

@@ -9,6 +9,7 @@ import logging
 import select
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -18,6 +19,10 @@ import orjson
 import structlog
 
 from gateway.core.settlement import Refusal, Settlement
+
+_REFUSED = frozenset({"request_refused", "connection_refused"})
+_REFUSED_A_MINUTE = 100
+"""Lines of refusals without a tenant, so that clients without a key do not fill the disk."""
 
 
 class RequestLog:
@@ -117,8 +122,17 @@ def _logger_class(threshold: int) -> Any:
     if threshold > logging.INFO:
         return base
 
+    minute = refused = 0
+
     class EventLogger(base):  # type: ignore[misc]
         def info(self, event: str, **fields: Any) -> None:
+            nonlocal minute, refused
+            if event in _REFUSED and fields.get("tenant") is None:
+                if minute != (minute := int(time.monotonic()) // 60):
+                    fields["left_out"], refused = max(refused - _REFUSED_A_MINUTE, 0), 0
+                refused += 1
+                if refused > _REFUSED_A_MINUTE:
+                    return
             fields["event"] = event
             line: Any = fields
             for process in self._processors:

@@ -96,6 +96,8 @@ class FakeComponents:
     def record(self, event: AuditEvent) -> None:
         self.events.append(event)
 
+    record_refused = record
+
 
 class AdminPort:
     """The application, asked without a network."""

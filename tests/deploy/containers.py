@@ -5,6 +5,7 @@ Needs docker or podman (with podman-compose), and an image registry. From the en
 * ``CONTAINER_TOOL``: docker or podman, where both work.
 * ``CONTAINER_BUILD_OPTIONS``: further options of the build, where it needs some to reach a package index.
 * ``WITHOUT``: services to leave out, such as ``grafana``.
+* ``WITHOUT_DIGESTS=1``: images are taken by their tags alone, where local ones stand in for those of a registry.
 * ``KEEP=1``: the stack is left running.
 """
 
@@ -58,7 +59,14 @@ class Stack:
         self._env = (
             os.environ | {name: str(port) for name, port in self.ports.items()} | {"PREFIX_GATEWAY_IMAGE": IMAGE}
         )
-        every = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+        compose_file = (ROOT / "docker-compose.yml").read_text()
+        base = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+        assert base is not None
+        self.base = base[1]
+        if os.environ.get("WITHOUT_DIGESTS"):
+            self.base = self.base.partition("@")[0]
+            self._env |= dict(re.findall(r"\$\{(\w+_IMAGE):-([^@}]+)@", compose_file))
+        every = yaml.safe_load(compose_file)["services"]
         left_out = os.environ.get("WITHOUT", "").replace(",", " ").split()
         self.services = [
             name for name, reported in every.items() if reported.get("profiles") != ["gpu"] and name not in left_out
@@ -66,13 +74,12 @@ class Stack:
 
     def build(self) -> None:
         options = shlex.split(os.environ.get("CONTAINER_BUILD_OPTIONS", ""))
-        _run([self.tool, "build", *options, "--tag", IMAGE, str(ROOT)], self._env)
+        base = f"PYTHON_IMAGE={self.base}"
+        _run([self.tool, "build", *options, "--build-arg", base, "--tag", IMAGE, str(ROOT)], self._env)
 
     def image_bytes(self) -> dict[str, int]:
         """Size of the image, and of what this project's Dockerfile adds to its base."""
-        base = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-        assert base is not None
-        sizes = [json.loads(self.ask("image", "inspect", image))[0]["Size"] for image in (IMAGE, base[1])]
+        sizes = [json.loads(self.ask("image", "inspect", image))[0]["Size"] for image in (IMAGE, self.base)]
         return {"all": sizes[0], "added": sizes[0] - sizes[1]}
 
     def up(self) -> None:

@@ -115,6 +115,28 @@ async def test_authorization_is_forwarded_where_configured(start_gateway, engine
     assert dict(engine.requests[0].headers)[b"authorization"] == b"Bearer client-key"
 
 
+CREDENTIALS = (
+    "api-key",
+    "cookie",
+    "ocp-apim-subscription-key",
+    "proxy-authorization",
+    "x-amz-security-token",
+    "x-api-key",
+    "x-auth-token",
+    "x-goog-api-key",
+)
+
+
+@pytest.mark.parametrize("api_key", [None, "engine-key"])
+@pytest.mark.parametrize("forward", [False, True])
+async def test_keys_in_headers_of_other_apis_stay_here_like_authorization(start_gateway, scripted, forward, api_key):
+    replica = {"url": scripted.url, "id": "r0"} | ({"api_key": api_key} if api_key else {})
+    gateway = await start_gateway(scripted, model={"replicas": [replica]}, relay={"forward_authorization": forward})
+    await gateway.ask(headers=dict.fromkeys(CREDENTIALS, "client-key"))
+    received = {name for name, value in scripted.received[0].headers if value == "client-key"}
+    assert received == (set(CREDENTIALS) - {"proxy-authorization"} if forward and not api_key else set())
+
+
 @pytest.mark.parametrize("forward", [False, True])
 async def test_replica_key_is_sent_in_place_of_the_clients(start_gateway, scripted, forward):
     gateway = await start_gateway(
@@ -126,14 +148,30 @@ async def test_replica_key_is_sent_in_place_of_the_clients(start_gateway, script
     assert scripted.received[0].values("authorization") == ["Bearer engine-key"]
 
 
-@pytest.mark.parametrize("given", ["req-42", "a" * 128, "!#/:~"])
+@pytest.mark.parametrize("given", ["req-42", "a" * 128, "!#/:~", "task-42", "pgw_eu-1", "bearer", "ASIA-7"])
 async def test_request_id_is_kept(gateway, engine, given):
     answer = await gateway.ask(headers={"x-request-id": given})
     assert answer.headers["x-request-id"] == given
     assert dict(engine.requests[0].headers)[b"x-request-id"] == given.encode()
 
 
-@pytest.mark.parametrize("given", ["", "two words", "a" * 129, "caf\xe9"])
+KEYS_AS_IDS = [
+    "sk-abc",
+    "sk_live_1",
+    "trace-sk-abc",
+    "pgw-" + "a" * 43,
+    "pgw_" + "a" * 43,
+    "Bearer x",
+    "bearer:x",
+    "eyJhbGciOiJIUzI1NiJ9.e30.c2ln",
+    "ghp_0123456789",
+    "AKIAIOSFODNN7EXAMPLE",
+    "hf_abc",
+    "AIzaSy",
+]
+
+
+@pytest.mark.parametrize("given", ["", "two words", "a" * 129, "caf\xe9", *KEYS_AS_IDS])
 async def test_request_id_that_cannot_be_used_is_replaced(gateway, engine, connect, given):
     client = await connect(gateway)
     await client.send(post(CHAT, BODY, f"x-request-id: {given}"))

@@ -172,7 +172,7 @@ async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path,
             await process.wait()
 
     said = {name: (tmp_path / name).read_text() for name in os.listdir(tmp_path) if name != file.name}
-    assert said.keys() == {"audit.jsonl", "out", "err", "spaces.json", "spaces.json.lock"}
+    assert said.keys() == {"audit.jsonl", "audit.jsonl.operators", "out", "err", "spaces.json", "spaces.json.lock"}
     assert len(said["audit.jsonl"].splitlines()) > 50
     said["answers"] = "\n".join(answers)
     # What was refused has been refused, and what was let in has been let in: else this would show nothing.

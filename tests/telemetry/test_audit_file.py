@@ -292,6 +292,15 @@ async def test_lines_behind_a_gap_stand_behind_it(setup):
     await until(lambda: w.written() == [2, -1, 4])
 
 
+async def test_lines_of_clients_leave_room_for_those_of_operators(setup):
+    w = setup(max_lines=2)
+    w.put(1, 2, 3, 4)
+    w.writer.put("step", {"n": 5}, reserved=True)
+    w.put(6)
+    w.writer.start()
+    await until(lambda: w.written() == [1, 2, -2, 5, -1])
+
+
 async def test_losing_lines_counts_as_an_error_even_if_nothing_fails(setup):
     w = setup(max_lines=1)
     w.put(1, 2, 3)

@@ -2,6 +2,8 @@
 
 import asyncio
 import datetime
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,9 @@ async def test_a_failure_on_the_way_is_a_request(audit):
 async def test_a_refusal_says_from_where_and_why(audit, status, code):
     (line,) = await audit(lambda log: log.on_refused(refusal(status, code)))
     assert without_time(line) == {
+        "count": 1,
+        "first": line["first"],
+        "last": line["first"],
         "event": "access_refused",
         "peer": "203.0.113.9",
         "status": status,
@@ -126,6 +131,101 @@ async def test_a_refusal_says_from_where_and_why(audit, status, code):
 async def test_a_refusal_names_the_caller_if_it_is_known(audit):
     (line,) = await audit(lambda log: log.on_refused(refusal(429, "rate_limit_exceeded", ACME)))
     assert (line["tenant"], line["key_id"]) == ("acme", "ci")
+
+
+async def test_refusals_without_a_caller_are_one_line_for_each_address_and_code(audit):
+    def use(log: AuditLog) -> None:
+        for peer in ("192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8::2:3", "fe80::1%eth0", "192.0.2.1"):
+            for code in ("invalid_api_key", "unknown_path"):
+                log.on_refused(replace(refusal(401, code), peer=peer))
+        for path in ("/metrics", "/"):
+            details = {"peer": "192.0.2.1", "method": "GET", "path": path, "status": 401, "code": "unauthorized"}
+            log.record_refused(AuditEvent("admin_refused", details=details))
+
+    lines = await audit(use)
+    assert [(line["event"], line["peer"], line["code"], line["count"]) for line in lines] == [
+        ("access_refused", "192.0.2.1", "invalid_api_key", 3),
+        ("access_refused", "192.0.2.1", "unknown_path", 3),
+        ("access_refused", "2001:db8::1", "invalid_api_key", 2),
+        ("access_refused", "2001:db8::1", "unknown_path", 2),
+        ("access_refused", "fe80::1%eth0", "invalid_api_key", 1),
+        ("access_refused", "fe80::1%eth0", "unknown_path", 1),
+        ("admin_refused", "192.0.2.1", "unauthorized", 2),
+    ]
+    assert all(line["first"] <= line["last"] <= line["time"] for line in lines)
+    assert lines[-1]["path"] == "/metrics"
+
+
+async def test_a_million_addresses_do_not_make_a_million_lines(audit):
+    def use(log: AuditLog) -> None:
+        for number in range(2000):
+            log.on_refused(replace(refusal(401, "invalid_api_key"), peer=f"2001:db8:{number:x}::1"))
+
+    lines = await audit(use)
+    assert len(lines) == 251
+    assert sum(line["count"] for line in lines) == 2000
+    assert without_time(lines[-1]) == {
+        "event": "access_refused",
+        "peer": "other",
+        "status": 401,
+        "code": "invalid_api_key",
+        "count": 1750,
+        "first": lines[-1]["first"],
+        "last": lines[-1]["last"],
+    }
+
+
+async def test_merged_refusals_are_written_while_the_gateway_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.telemetry.audit._MERGE_SECONDS", 0.1)
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(AuditSettings(file=str(file)), lambda: pytest.fail("an error was counted"))
+    log.start()
+    for count in (1, 2):
+        log.on_refused(refusal(401, "invalid_api_key"))
+        async with asyncio.timeout(30):
+            while not file.exists() or len(lines_of(file)) < count:
+                await asyncio.sleep(0.01)
+    await log.stop()
+    assert [line["count"] for line in lines_of(file)] == [1, 1]
+
+
+async def test_no_client_pushes_out_what_an_operator_did(audit, tmp_path):
+    def use(log: AuditLog) -> None:
+        log.record(AuditEvent("spaces_reset_asked", by="ops", details={"all": True}))
+        for number in range(3000):
+            log.on_settled(settlement())
+            log.on_refused(refusal(429, "rate_limit_exceeded", ACME))
+            log.on_refused(replace(refusal(401, "invalid_api_key"), peer=f"192.0.2.{number % 256}"))
+            log.on_space_end(space_end(ResetCause.MODEL_UPDATE, by=""))
+            details = {"peer": "192.0.2.1", "status": 403, "code": "role_required"}
+            log.record_refused(AuditEvent("admin_refused", by="grafana", details=details))
+
+    await audit(use, max_bytes=64 * 1024, keep=1)
+    everything = lines_of(*sorted(tmp_path.glob("audit.jsonl*")))
+    assert [line["by"] for line in everything if line["event"] == "spaces_reset_asked"] == ["ops"]
+    assert [line["event"] for line in lines_of(tmp_path / "audit.jsonl.operators")] == ["spaces_reset_asked"]
+
+
+async def test_what_an_operator_did_is_in_both_files_with_the_same_time(audit, tmp_path):
+    lines = await audit(lambda log: log.record(AuditEvent("warm_asked", by="ops")))
+    assert lines == lines_of(tmp_path / "audit.jsonl.operators")
+
+
+async def test_a_pipe_gets_what_operators_did_and_has_no_second_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        settings = AuditSettings(file=str(pipe))
+        check_writable(settings)
+        log = AuditLog(settings, lambda: pytest.fail("an error was counted"))
+        log.start()
+        log.record(AuditEvent("warm_asked", by="ops"))
+        await log.stop()
+        assert os.read(reader, 4096).count(b"warm_asked") == 1
+    finally:
+        os.close(reader)
+    assert os.listdir(tmp_path) == ["pipe"]
 
 
 async def test_a_failure_of_the_gateway_is_no_refusal(audit):

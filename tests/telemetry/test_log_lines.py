@@ -119,3 +119,27 @@ def test_the_last_line_before_the_end_of_the_process_is_written(end, unbuffered)
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     found = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
     assert [line["number"] for line in found if line["event"] == "counted"] == list(range(20))
+
+
+def test_clients_without_a_key_cannot_fill_the_log():
+    script = (
+        "import structlog, time\n"
+        "from gateway.telemetry import configure_logs\n"
+        "now = 6000.0\n"
+        "time.monotonic = lambda: now\n"
+        "configure_logs('json', 'info')\n"
+        "log = structlog.get_logger('x')\n"
+        "for minute in range(2):\n"
+        "    now += 60\n"
+        "    for number in range(300):\n"
+        "        log.info('request_refused', tenant=None)\n"
+        "        log.info('connection_refused', code='bad_request')\n"
+        "log.info('request_refused', tenant='acme')\n"
+        "log.info('other')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    found = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert [line["event"] for line in found].count("request_refused") == 101
+    assert [line["event"] for line in found].count("connection_refused") == 100
+    assert [line["left_out"] for line in found if "left_out" in line] == [0, 500]
+    assert [line["event"] for line in found[-2:]] == ["request_refused", "other"]

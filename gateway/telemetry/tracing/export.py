@@ -22,7 +22,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from gateway.config.telemetry_settings import TracingSettings
-from gateway.core.api_keys import looks_like_key
+from gateway.core.api_keys import redacted
 from gateway.telemetry.tracing.request_trace import FinishedTrace, Span
 
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
@@ -44,7 +44,7 @@ class SpanMaker:
     def spans(self, trace: FinishedTrace) -> Iterator[ReadableSpan]:
         """The spans of stages and attempts, then that of the request, so that it arrives last."""
         # Client input: a value that looks like an API key is not sent to the collector.
-        state = TraceState.from_header([trace.state]) if trace.state and not looks_like_key(trace.state) else None
+        state = TraceState.from_header([trace.state]) if trace.state and redacted(trace.state) == trace.state else None
         own = SpanContext(trace.trace_id, trace.request.id, is_remote=False, trace_flags=_FLAGS, trace_state=state)
         parent = None
         if trace.parent_id is not None:
