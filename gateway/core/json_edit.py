@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
-from gateway.core.portions import Portioned
+from gateway.core.portions import Portioned, finished
 
 Path = tuple[str | int, ...]
 """From the document's root to a value: names of members and positions in arrays."""
@@ -21,9 +21,13 @@ _SCALAR = re.compile(rb"[^\s,\]}]+")
 # Possessive, so that a string of megabytes costs no memory to go back into.
 _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[\]{}])', re.DOTALL)
 _WS = rb"[ \t\n\r]*+"
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_FLAT_VALUE = rb'(?:%b|[^\s,\[\]{}"]++|\{[^"\[\]{}]*+\}|\[[^"\[\]{}]*+\])' % _STRING
-"""A value without strings and containers inside it."""
+_LONGEST = b"{0,4096}+"
+"""How much of a string or a value one match passes; a longer one is passed in portions."""
+_TEXT = rb'[^"\\]%b(?:\\.[^"\\]%b){0,64}+' % (_LONGEST, _LONGEST)
+_FLAT_VALUE = rb'(?:"%b"|[^\s,\[\]{}"]%b(?=[\s,\]}])|\{[^"\[\]{}]%b\}|\[[^"\[\]{}]%b\])' % (_TEXT, *[_LONGEST] * 3)
+"""A short value without strings and containers inside it."""
+_ESCAPED_BYTES = 12
+"""Of one character at most: two escapes of six bytes."""
 _AFTER_VALUE = re.compile(_WS + rb",?+")
 _NO_BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _PART_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -176,19 +180,26 @@ def _values_and_pauses(document: bytes, names: tuple[str, ...]) -> Iterator[tupl
     Between them stands None after each portion of some milliseconds.
     """
     member = _member_pattern(names)
+    longest = _ESCAPED_BYTES * max(map(len, names))
     position = _skip(document, 0) + 1
     steps, pause_at = 0, position + _STEP
     while (found := member.match(document, position)) is not None:
-        key = found[1]
-        name: str = orjson.loads(b'"%b"' % key) if b"\\" in key else key.decode()
-        start, end = found.span(2)
         position = found.end()
+        key, (start, end) = found[1], found.span(2)
+        if key is None:  # the end of the object, or a long name
+            if document[position : position + 1] != b'"':
+                return
+            behind = yield from _string_end(document, position)
+            key, position = document[position + 1 : behind - 1], _skip(document, _skip(document, behind) + 1)
+        name: str | None = None
+        if len(key) <= longest:
+            name = orjson.loads(b'"%b"' % key) if b"\\" in key else key.decode()
         if start < 0:
-            start, end = position, _value_end(document, position)
+            start, end = position, (yield from _portioned_value_end(document, position))
             after = _AFTER_VALUE.match(document, end)
             assert after is not None
             position = after.end()
-        if name in names:
+        if name is not None and name in names:
             yield name, start, end
         steps += 1
         if steps == _STEPS_AT_ONCE or position >= pause_at:
@@ -204,8 +215,8 @@ def _member_pattern(names: tuple[str, ...]) -> re.Pattern[bytes]:
     that is spelled with escapes may be one of them, so it ends such a run.
     """
     wanted = b"|".join(re.escape(name.encode()) for name in names)
-    other = rb'%b"(?!(?:%b)")[^"\\]*+"%b:%b%b%b,' % (_WS, wanted, _WS, _WS, _FLAT_VALUE, _WS)
-    member = rb'%b"([^"\\]*+(?:\\.[^"\\]*+)*+)"%b:%b(%b)?+%b,?+' % (_WS, _WS, _WS, _FLAT_VALUE, _WS)
+    other = rb'%b"(?!(?:%b)")[^"\\]%b"%b:%b%b%b,' % (_WS, wanted, _LONGEST, _WS, _WS, _FLAT_VALUE, _WS)
+    member = rb'%b(?:"(%b)"%b:%b(?:(%b)%b,?+)?+)?+' % (_WS, _TEXT, _WS, _WS, _FLAT_VALUE, _WS)
     return re.compile(rb"(?:%b){0,%d}+%b" % (other, _MEMBERS_AT_ONCE, member), re.DOTALL)
 
 
@@ -243,19 +254,26 @@ def _skip(body: bytes, position: int) -> int:
 
 
 def _value_end(body: bytes, start: int) -> int:
+    return finished(_portioned_value_end(body, start))
+
+
+def _portioned_value_end(body: bytes, start: int) -> Portioned[int]:
     first = body[start : start + 1]
     if first == b'"':
-        return string_end(body, start)
+        return (yield from _string_end(body, start))
     if first not in (b"{", b"["):
         scalar = _SCALAR.match(body, start)
         assert scalar is not None
         return scalar.end()
     depth = 0
-    position = start
+    position, pause_at = start, start + _STEP
     while True:
+        if position >= pause_at:
+            pause_at = position + _STEP
+            yield
         bracket = _BRACKET.match(body, position, position + _STEP)
         if bracket is None:
-            position = _without_brackets(body, position)
+            position = yield from _without_brackets(body, position)
             continue
         position = bracket.end()
         depth += 1 if bracket[1] in (b"{", b"[") else -1
@@ -263,24 +281,32 @@ def _value_end(body: bytes, start: int) -> int:
             return position
 
 
-def _without_brackets(body: bytes, position: int) -> int:
+def _without_brackets(body: bytes, position: int) -> Portioned[int]:
     """Behind as much as there is without a bracket within a step; of a string that is longer, behind its end."""
     passed = _NO_BRACKET.match(body, position, position + _STEP)
     assert passed is not None
     assert passed.end() < len(body), "the body was parsed before"
-    return passed.end() if passed.end() > position else string_end(body, position)
+    return passed.end() if passed.end() > position else (yield from _string_end(body, position))
 
 
 def string_end(body: bytes, start: int) -> int:
     """Where the string ends that begins at ``start``."""
+    return finished(_string_end(body, start))
+
+
+def _string_end(body: bytes, start: int) -> Portioned[int]:
     position = start + 1
     # Looking for the next quote is many times faster than looking at every byte, unless there are very many quotes.
     for _ in range(_QUOTES_LOOKED_AT):
         quote = body.index(b'"', position)
-        if _backslashes(body, position, quote) % 2 == 0:
+        backslashes = _backslashes(body, max(position, quote - _STEP), quote)
+        if backslashes == _STEP:
+            break
+        if backslashes % 2 == 0:
             return quote + 1
         position = quote + 1
     while True:
+        yield
         part = _PART_OF_STRING.match(body, position, position + _STEP)
         assert part is not None
         position = part.end()

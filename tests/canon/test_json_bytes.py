@@ -250,11 +250,36 @@ def test_every_byte_is_copied_a_few_times_however_many_members_are_set(member):
 
 def test_members_between_those_looked_for_cost_no_step_each(monkeypatch):
     calls = []
-    end_of = json_bytes._value_end
-    monkeypatch.setattr(json_bytes, "_value_end", lambda *given: calls.append(given) or end_of(*given))
+    end_of = json_bytes._portioned_value_end
+    monkeypatch.setattr(json_bytes, "_portioned_value_end", lambda *given: calls.append(given) or end_of(*given))
     document = b"{" + b'"a":"\\"}",\n"b" : [1, 2] ,"c":{},' * 10_000 + b'"x":[[1]],"d":[{"x":2}]}'
     assert [document[start:end] for start, end in member_values(document, "x")] == [b"[[1]]"]
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b'"x":"%b"' % (rb"\"" * 1_000_000),
+        b'"x":"%b"' % (rb"\\" * 1_000_000),
+        b'"x":{"y":"%b"}' % (rb"\"" * 1_000_000),
+        b'"%b":1' % (rb"\"" * 1_000_000),
+        b'"x":[%b]' % b",".join([rb'"\""'] * 400_000),
+    ],
+    ids=["quotes", "backslashes", "inside", "name", "strings"],
+)
+def test_one_long_value_in_front_is_passed_in_portions(member):
+    document = b'{"m":1,%b,"stream_options":{"include_usage":false}}' % member
+    work = last_member_value(document, "stream_options")
+    pauses = 0
+    try:
+        while True:
+            next(work)
+            pauses += 1
+    except StopIteration as done:
+        start, end = done.value
+    assert document[start:end] == b'{"include_usage":false}'
+    assert pauses > 5
 
 
 def test_long_work_pauses_often():
