@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
+from gateway.config.server_settings import AdminTokenSettings
 from gateway.core.api_keys import KeyRing, bearer, hash_key, parse_hash
 from gateway.core.errors import Forbidden, Unauthorized
 
@@ -23,30 +23,6 @@ class Role(StrEnum):
     """GET."""
     OPERATE = "operate"
     """GET and POST."""
-
-
-class AdminToken(Protocol):
-    """One of ``server.admin_tokens``."""
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def role(self) -> str:
-        """A ``Role``."""
-        ...
-
-    @property
-    def digest(self) -> bytes:
-        """The hash's 32 bytes."""
-        ...
-
-    @property
-    def expires_at(self) -> float | None:
-        """Unix seconds from which on it is not valid; None for never."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +67,10 @@ class AdminAccess:
         tokens: ``server.admin_tokens``. Without any token every client that can connect has all permissions.
     """
 
-    def __init__(self, plain: str | None = None, tokens: Iterable[AdminToken] = ()) -> None:
+    def __init__(self, plain: str | None = None, tokens: Iterable[AdminTokenSettings] = ()) -> None:
         self.replace(plain, tokens)
 
-    def replace(self, plain: str | None, tokens: Iterable[AdminToken]) -> None:
+    def replace(self, plain: str | None, tokens: Iterable[AdminTokenSettings]) -> None:
         """Replace the tokens."""
         entries = {each.digest: _TokenEntry(Operator(each.id, Role(each.role)), each.expires_at) for each in tokens}
         if plain is not None:

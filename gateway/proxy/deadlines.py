@@ -2,22 +2,12 @@
 
 import asyncio
 import math
-from typing import Protocol
+
+from gateway.proxy.response import ResponseRelay
 
 _GAP_SECONDS = 0.01
 """Least time between two looks, which take time in proportion to all that wait: clients with very short deadlines must
 not cause more of them. Only a deadline that soon after a look is seen late."""
-
-
-class Watched(Protocol):
-    """Something that has to happen by a time, which may be moved at any moment."""
-
-    until: float
-    """In the loop's time."""
-
-    def time_over(self, now: float) -> None:
-        """``until`` is over at ``now``. Called once; must not raise."""
-        ...
 
 
 class Deadlines:
@@ -37,13 +27,13 @@ class Deadlines:
 
     def __init__(self, least_seconds: float) -> None:
         self._least_seconds = least_seconds
-        self._watched: set[Watched] = set()
+        self._watched: set[ResponseRelay] = set()
         self.discard = self._watched.discard
         self._due = math.inf
         self._next_look_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, watched: Watched, now: float) -> None:
+    def add(self, watched: ResponseRelay, now: float) -> None:
         """Watch something from ``now`` on, in the loop's time."""
         self._watched.add(watched)
         due = max(min(watched.until, now + self._least_seconds), self._next_look_at)

@@ -11,7 +11,6 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 import orjson
@@ -19,9 +18,9 @@ import structlog
 
 from gateway.core.errors import GatewayError
 from gateway.core.ids import ReplicaId, RequestId
-from gateway.core.ports import Grant, Sink
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import Caller
+from gateway.flow import Flow
 from gateway.warmup.ledger import WarmCause, WarmLedger
 from gateway.warmup.warmup_plan import WarmupStep
 
@@ -314,14 +313,6 @@ def _error_message(body: bytes) -> str | None:
 _log = structlog.get_logger("gateway.warmup")
 
 
-class WarmupService(Protocol):
-    """Answers generation requests."""
-
-    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
-        """Answer one request, or raise the ``GatewayError`` for the client."""
-        ...
-
-
 class Runner:
     """Sends requests at a bounded rate per job, and with bounded concurrency per replica across all jobs.
 
@@ -332,7 +323,7 @@ class Runner:
         sleep: Waits.
     """
 
-    def __init__(self, service: WarmupService, ledger: WarmLedger, clock: Clock, sleep: Sleep) -> None:
+    def __init__(self, service: Flow, ledger: WarmLedger, clock: Clock, sleep: Sleep) -> None:
         self._service = service
         self._ledger = ledger
         self._clock = clock

@@ -9,23 +9,24 @@ from typing import Any
 
 import structlog
 
+from gateway.admission import Authenticator
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.errors import BadRequest, ConfigInvalid, ShuttingDown
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.request import Endpoint
+from gateway.fleet.fleet import Fleet
+from gateway.flow import Flow
 from gateway.tasks import TaskGroupOwner
 from gateway.warmup.declared import Declared, Location, Malformed, parse_order
 from gateway.warmup.document import read_prefixes
 from gateway.warmup.lasting import LastingWarmup, WarmLinks
 from gateway.warmup.ledger import WarmCause
-from gateway.warmup.runner import Clock, Job, JobState, Runner, Sleep, WarmupService
+from gateway.warmup.runner import Clock, Job, JobState, Runner, Sleep
 from gateway.warmup.warmup_plan import (
     InApplication,
     Planner,
-    WarmFleet,
     WarmupPlan,
     WarmupStep,
-    WarmupTenants,
     unregistered,
 )
 
@@ -76,9 +77,9 @@ class Warmer:
 
     def __init__(
         self,
-        service: WarmupService,
-        fleet: WarmFleet,
-        tenants: WarmupTenants,
+        service: Flow,
+        fleet: Fleet,
+        tenants: Authenticator,
         *,
         isolated: Callable[[], bool],
         hold: Callable[[ReplicaId, bool], None],

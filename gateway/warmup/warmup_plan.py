@@ -3,68 +3,19 @@
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
+from gateway.admission import Authenticator
 from gateway.core.application import Application
 from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import EVERYBODY, Caller, Tenant
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.replica import Replica
 from gateway.warmup.declared import Declared, Location, Malformed
 
 _log = structlog.get_logger("gateway.warmup")
-
-
-class FleetReplica(Protocol):
-    """A configured replica."""
-
-    @property
-    def id(self) -> ReplicaId:
-        """Its id."""
-        ...
-
-    @property
-    def model(self) -> ModelId:
-        """The model it serves."""
-        ...
-
-    @property
-    def region(self) -> str:
-        """Its region; empty if not configured."""
-        ...
-
-    @property
-    def up(self) -> bool | None:
-        """Whether its health checks pass; None before the first one."""
-        ...
-
-    @property
-    def draining(self) -> bool:
-        """Whether it drains and gets no more requests."""
-        ...
-
-    @property
-    def targets(self) -> Sequence[Target]:
-        """Its ranks."""
-        ...
-
-
-class WarmFleet(Protocol):
-    """The replicas that can be warmed up."""
-
-    @property
-    def replicas(self) -> Sequence[FleetReplica]:
-        """All replicas, including those that are down."""
-        ...
-
-
-class WarmupTenants(Protocol):
-    """Looks up tenants; a part of ``Authenticator``."""
-
-    def tenant(self, tenant: str) -> Tenant | None:
-        """The tenant with an id; None if there is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +74,8 @@ class Planner:
 
     def __init__(
         self,
-        fleet: WarmFleet,
-        tenants: WarmupTenants,
+        fleet: Fleet,
+        tenants: Authenticator,
         isolated: Callable[[], bool],
         discovered: Callable[[], Collection[ModelId]] = tuple,
         in_application: InApplication = unregistered,
@@ -320,7 +271,7 @@ class Planner:
                 message = f"there is no replica {name!r}. Known replicas: {', '.join(known)}."
                 raise Malformed(("replicas",), message, "unknown_replica")
 
-    def _chosen(self, prefix: Declared, caller: Caller, only: frozenset[ReplicaId] | None) -> list[FleetReplica]:
+    def _chosen(self, prefix: Declared, caller: Caller, only: frozenset[ReplicaId] | None) -> list[Replica]:
         requested = [
             replica
             for replica in self._fleet.replicas
@@ -346,17 +297,17 @@ class Planner:
         return tenant
 
 
-def _accepts_requests(replica: FleetReplica) -> bool:
+def _accepts_requests(replica: Replica) -> bool:
     return bool(replica.up) and not replica.draining
 
 
-def _unavailable(replica: FleetReplica, where: Location) -> Malformed:
+def _unavailable(replica: Replica, where: Location) -> Malformed:
     if replica.up:
         return Malformed(where, f"{replica.id} drains; nothing was sent.", "replica_draining")
     return Malformed(where, f"{replica.id} is down; nothing was sent.", "replica_down")
 
 
-def _admits(tenant: Tenant, replica: FleetReplica) -> bool:
+def _admits(tenant: Tenant, replica: Replica) -> bool:
     return not tenant.regions or replica.region in tenant.regions
 
 
@@ -364,5 +315,5 @@ def _regions(tenant: Tenant) -> str:
     return ", ".join(sorted(tenant.regions))
 
 
-def _names(replicas: Iterable[FleetReplica]) -> str:
+def _names(replicas: Iterable[Replica]) -> str:
     return ", ".join(replica.id for replica in replicas)

@@ -3,35 +3,21 @@
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.explanation import RequestRecord
 from gateway.core.request import Endpoint
 from gateway.explain.worker.explain_messages import ModelOptions, Notice
+
+if TYPE_CHECKING:  # it is loaded on first use
+    from gateway.tokenize.local import LocalEncoder
 
 _CACHE_MIB = 32
 _TRIALS = 3
 """Number of requests compared before a tokenizer is rejected: a single one may be unusual."""
 
 
-class PromptEncoder(Protocol):
-    """The part of ``LocalEncoder`` that is used here."""
-
-    @property
-    def tokenizer_id(self) -> str:
-        """Hash of the tokenizer."""
-        ...
-
-    def encode(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """Token ids of every prompt of a request."""
-        ...
-
-    def encode_text(self, text: str) -> bytes:
-        """Token ids of a text, without template."""
-        ...
-
-
-Load = Callable[[ModelOptions], PromptEncoder]
+Load = Callable[[ModelOptions], "LocalEncoder"]
 
 
 class Encoders:
@@ -47,7 +33,7 @@ class Encoders:
         self._notices: list[Notice] = []
         self._models = models
         self._loading: set[ModelOptions] = set()
-        self._loaded: dict[ModelOptions, PromptEncoder | None] = {}
+        self._loaded: dict[ModelOptions, LocalEncoder | None] = {}
         self._trials: dict[tuple[ModelOptions, str, str], int] = {}
 
     def configure(self, models: Mapping[str, ModelOptions]) -> None:
@@ -75,7 +61,7 @@ class Encoders:
         notices, self._notices = self._notices, []
         return notices
 
-    def loaded(self, model: str) -> PromptEncoder | None:
+    def loaded(self, model: str) -> "LocalEncoder | None":
         """The encoder of a model if it is loaded, even if it is not verified."""
         options = self._models.get(model)
         return None if options is None else self._loaded.get(options)
@@ -87,7 +73,7 @@ class Encoders:
             return True
         return self._trials.get(_trial(options, record), 0) >= _TRIALS
 
-    def of(self, record: RequestRecord, fields: Mapping[str, Any]) -> PromptEncoder | None:
+    def of(self, record: RequestRecord, fields: Mapping[str, Any]) -> "LocalEncoder | None":
         """The verified encoder of a request's model; None if it is missing, loading, or produces other tokens.
 
         Args:
@@ -114,7 +100,7 @@ class Encoders:
 
     def _load_now(self, model: str, options: ModelOptions) -> None:
         try:
-            encoder: PromptEncoder | None = self._load(options)
+            encoder: LocalEncoder | None = self._load(options)
         except BaseException as error:  # noqa: BLE001 - any failure, also a panic of Rust, only turns off the observation
             encoder = None
             self._add_notice(model, f"its tokenizer cannot be loaded: {type(error).__name__}: {error}")
@@ -122,7 +108,7 @@ class Encoders:
         self._loading.discard(options)
 
     def _is_verified(
-        self, record: RequestRecord, fields: Mapping[str, Any], options: ModelOptions, encoder: PromptEncoder
+        self, record: RequestRecord, fields: Mapping[str, Any], options: ModelOptions, encoder: "LocalEncoder"
     ) -> bool:
         """Whether the encoder produces the gateway's tokens for this request, or did so for an earlier one."""
         key = _trial(options, record)
@@ -149,7 +135,7 @@ def _trial(options: ModelOptions, record: RequestRecord) -> tuple[ModelOptions, 
     return options, record.where.tokenizer, record.where.template
 
 
-def load_encoder(options: ModelOptions) -> PromptEncoder:
+def load_encoder(options: ModelOptions) -> "LocalEncoder":
     """Load a model's tokenizer and chat template.
 
     Raises:

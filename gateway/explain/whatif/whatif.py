@@ -11,7 +11,7 @@ Also masks edits for display, and drops slots that ``dynamic-suffix`` already fi
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
@@ -30,7 +30,7 @@ from gateway.core.request import Endpoint
 from gateway.explain.bodies import Bodies
 from gateway.explain.masked_text import masked
 from gateway.explain.seen import PromptHashes
-from gateway.explain.whatif.encoders import Encoders, Load, PromptEncoder, load_encoder
+from gateway.explain.whatif.encoders import Encoders, Load, load_encoder
 from gateway.explain.whatif.forms import (
     EVERY_FORM,
     RULES,
@@ -49,6 +49,10 @@ _SAID_CHARS = 200
 _PATH_CHARS = 200
 _COUNTED_CHARS = 65_536
 """Longer values are not encoded just to count their tokens."""
+
+
+if TYPE_CHECKING:
+    from gateway.tokenize.local import LocalEncoder
 
 
 def edits_shown(forms: Sequence[Form], encode: Callable[[str], bytes] | None) -> tuple[EditShown, ...]:
@@ -264,7 +268,7 @@ class WhatIf:
         return tuple(outcomes)
 
     def _prompts(
-        self, record: RequestRecord, forms: Sequence[Form], encoder: PromptEncoder | None
+        self, record: RequestRecord, forms: Sequence[Form], encoder: "LocalEncoder | None"
     ) -> dict[int, FormBlocks] | None:
         """The prompt as sent and in every differing form; None if one of them cannot be encoded."""
         if forms and encoder is None:
