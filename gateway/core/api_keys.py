@@ -25,7 +25,7 @@ _ANY_KEY = re.compile(
     rf"(pgw(?:_admin)?_(?=[\w-]{{20}})|{_FOREIGN}(?=(?:[^\W_]{{1,16}}[_-]+){{0,4}}[^\W_]{{16}}))[\w-]+(?:\.[\w-]+)*",
     re.ASCII,
 )
-_KEY_AS_ID = re.compile(rf"{_FOREIGN}|(?i:bearer)[^A-Za-z0-9]|pgw[-_][A-Za-z0-9_-]{{20}}")
+_KEY_AS_ID = re.compile(rf"(?<![-./_]){_FOREIGN}|(?<![A-Za-z0-9])(?i:bearer)[^A-Za-z0-9]|pgw[-_][A-Za-z0-9_-]{{20}}")
 _INVISIBLE = re.compile(r"[^\x21-\x7e]")
 _SHOWN_CHARS = 200
 _SCANNED_CHARS = 1024
@@ -128,7 +128,7 @@ def looks_like_key(text: str) -> bool:
 
 def may_be_key(request_id: str) -> bool:
     """Whether a request id may hold a key, of this gateway or another service; also short ones: ids are replaceable."""
-    return _KEY_AS_ID.search(request_id) is not None
+    return (_KEY_AS_ID.search(request_id) or _ANY_KEY.search(request_id)) is not None
 
 
 class KeyRing(Generic[T]):

@@ -194,7 +194,6 @@ class _ByOwner:
     def __init__(self, epochs: Iterable[SpaceEpoch] = ()) -> None:
         self._owned: dict[str, OrderedDict[SpaceEpoch, None]] = {}
         self._by_number: dict[int, OrderedDict[str, None]] = {}
-        self._most = 0
         for space_epoch in epochs:
             self.add(space_epoch)
 
@@ -215,7 +214,7 @@ class _ByOwner:
 
     def first_of_most(self) -> SpaceEpoch:
         """The first epoch of the tenant with most: one tenant's many epochs never end those of another."""
-        return next(iter(self._owned[next(iter(self._by_number[self._most]))]))
+        return next(iter(self._owned[next(iter(self._by_number[max(self._by_number)]))]))
 
     def _count(self, owner: str, before: int, now: int) -> None:
         by_number = self._by_number
@@ -227,8 +226,6 @@ class _ByOwner:
             del self._owned[owner]
         if not by_number.get(before, True):
             del by_number[before]
-        if now > self._most or self._most not in by_number:
-            self._most = now
 
 
 class EpochTable:

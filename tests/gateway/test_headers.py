@@ -158,7 +158,7 @@ async def test_request_id_is_kept(gateway, engine, given):
 KEYS_AS_IDS = [
     "sk-abc",
     "sk_live_1",
-    "trace-sk-abc",
+    "trace:sk-abc",
     "pgw-" + "a" * 43,
     "pgw_" + "a" * 43,
     "Bearer x",
