@@ -33,6 +33,7 @@ import uvloop
 from benchmarks.isolation import free_port
 from gateway.app import Gateway
 from gateway.config.settings import Settings
+from gateway.http_client.open_files import FileLimits
 from gateway.server.http_server import HttpServer, bound
 from gateway.server.port import PortOptions
 from gateway.server.public_handler import PublicHandler
@@ -245,7 +246,7 @@ async def _started(engine_port: int) -> tuple[Gateway, int]:
     gateway = Gateway(settings)
     await gateway.start()
     port = free_port()
-    server = HttpServer(PublicHandler(gateway.public), PortOptions.of(settings.server))
+    server = HttpServer(PublicHandler(gateway.public), PortOptions.of(settings, FileLimits.of_public_port))
     await server.listen([bound("server.port", "127.0.0.1", port)])
     return gateway, port
 

@@ -20,6 +20,7 @@ import uvloop
 
 from gateway.app import Gateway
 from gateway.config.settings import Settings
+from gateway.http_client.open_files import FileLimits
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.http_server import HttpServer
 from gateway.server.port import PortOptions
@@ -87,7 +88,7 @@ async def served(gateway: Gateway, app: object) -> str:
     listener.bind(("127.0.0.1", 0))
     is_public = app is gateway.public
     handler = PublicHandler(app) if is_public else AsgiHandler(app)
-    server = HttpServer(handler, PortOptions.of(settings("http://127.0.0.1:1", 0).server))
+    server = HttpServer(handler, PortOptions.of(settings("http://127.0.0.1:1", 0), FileLimits.of_public_port))
     await server.listen([listener])
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
 

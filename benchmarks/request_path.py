@@ -31,6 +31,7 @@ import gateway
 from benchmarks.isolation import free_port, wait_for
 from gateway.app import Gateway
 from gateway.config.settings import load_settings
+from gateway.http_client.open_files import FileLimits
 from gateway.server.http_server import HttpServer, bound
 from gateway.server.port import PortOptions
 from gateway.server.public_handler import PublicHandler
@@ -127,7 +128,7 @@ async def run(requests: int, engine: str) -> list[dict[str, Any]]:
         settings = load_settings(config)
     built = Gateway(settings)
     await built.start()
-    server = HttpServer(PublicHandler(built.public), PortOptions.of(settings.server))
+    server = HttpServer(PublicHandler(built.public), PortOptions.of(settings, FileLimits.of_public_port))
     serving = asyncio.create_task(server.serve([bound("server.port", "127.0.0.1", port)]))
     await server.listens(serving)
     try:

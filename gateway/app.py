@@ -46,6 +46,7 @@ from gateway.fleet.health import HealthMonitor
 from gateway.fleet.membership import Membership
 from gateway.flow import Flow, FlowLimits
 from gateway.http_client.client import HttpClient
+from gateway.http_client.open_files import most_with_replicas, open_files
 from gateway.index import ReplicaIndex
 from gateway.kv_events import KvFeeds
 from gateway.observer_adapters import (
@@ -116,7 +117,7 @@ class Gateway:
         self._gate = Authenticator(settings.tenants, settings.admission, personal_data=personal_data_mode(settings))
 
         # Replicas, their caches and models.
-        self._client = HttpClient(settings.relay.connect_timeout_seconds)
+        self._client = HttpClient(settings.relay.connect_timeout_seconds, most_with_replicas(open_files()))
         self._fleet = Fleet((), settings.relay.slow_start_seconds)
         self._engines = EngineCalls(self._fleet, self._client)
         self._hasher = ChainHasher()

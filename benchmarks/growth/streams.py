@@ -15,7 +15,7 @@ from benchmarks.growth.prompts import body, chat
 from benchmarks.growth.result import Result
 from benchmarks.growth.stage import Stage
 from benchmarks.overhead.processes import pinned
-from gateway.server.open_files import FileLimits, open_files, raise_open_files
+from gateway.http_client.open_files import FileLimits, open_files, raise_open_files
 
 _OTHER_FILES = 200
 """Files that a process has open beside the connections of streams."""

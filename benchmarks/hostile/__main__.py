@@ -29,7 +29,7 @@ from benchmarks.hostile.attacks.attack import Target
 from benchmarks.hostile.measure import NOTHING, Result, measured
 from benchmarks.hostile.report import COLUMNS, cells, conclusion, line, write_markdown
 from benchmarks.hostile.stage import Stage
-from gateway.server.open_files import raise_open_files
+from gateway.http_client.open_files import raise_open_files
 
 _FLOORS = 2
 

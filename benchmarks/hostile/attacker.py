@@ -14,7 +14,7 @@ from dataclasses import asdict
 
 from benchmarks.hostile.attacks import CATALOG
 from benchmarks.hostile.attacks.attack import Target
-from gateway.server.open_files import raise_open_files
+from gateway.http_client.open_files import raise_open_files
 
 _LONGEST_BUILD = 120.0
 _END_SECONDS = 30.0

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 import structlog
 
@@ -25,9 +24,10 @@ from gateway.core.application import Application
 from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
-from gateway.core.ports import Grant, Observer, Sink, Trace
-from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.ports import Grant, Observer, Trace
+from gateway.core.request import Endpoint
 from gateway.core.settlement import Refusal
+from gateway.flow import Flow
 from gateway.prompts import PromptRegistry
 from gateway.prompts.registry import PROMPT_ID, PROMPT_VERSION
 from gateway.tasks import Continuation, start_eagerly
@@ -40,14 +40,6 @@ _JSON = b"application/json"
 _TIMEOUT = b"x-request-timeout"
 _LONGEST_LENGTH = 20
 """Digits of the largest 64-bit number."""
-
-
-class GenerationService(Protocol):
-    """Answers generation requests."""
-
-    async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None) -> None:
-        """Answer one admitted request, or raise the ``GatewayError`` to send to the client."""
-        ...
 
 
 class Generations:
@@ -74,7 +66,7 @@ class Generations:
 
     def __init__(
         self,
-        service: GenerationService,
+        service: Flow,
         gate: Authenticator,
         models: Sequence[str],
         *,
@@ -184,8 +176,11 @@ class Generations:
             self.refuse(generation, failure, grant)
             generation.respond(failure)
         finally:
-            if exchange.started and not exchange.complete:
+            # No answer follows any more: the client sees that by the end of its connection.
+            if exchange.started:
                 exchange.break_off()
+            elif not exchange.gone:
+                exchange.abort()
             generation.end()
 
     def refuse(self, generation: "GenerationExchange", error: GatewayError, grant: Grant | None) -> None:

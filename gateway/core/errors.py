@@ -107,6 +107,13 @@ class HeadersTooLarge(GatewayError):
     type = "invalid_request_error"
 
 
+class NotSupported(GatewayError):
+    """The request uses a part of HTTP that is not implemented."""
+
+    status = 501
+    type = "invalid_request_error"
+
+
 class RateLimited(GatewayError):
     """A limit of the tenant is reached.
 

@@ -153,8 +153,7 @@ class Exchange(msgspec.Struct, eq=False):
         version: ``1.1`` or ``1.0``.
         keep_alive: Whether the client wants to keep the connection.
         expects_continue: Whether the client waits to be asked for the body.
-        receiver: Of the handler; None while the exchange waits for its turn.
-        waiting_body: Parts of the body that have arrived before its turn.
+        receiver: Of the handler; None once the response is complete or the client has disconnected.
         body_ended: Whether the request is complete.
         started: Whether the head of the response was written or is about to be.
         complete: Whether the response is complete.
@@ -172,7 +171,6 @@ class Exchange(msgspec.Struct, eq=False):
     keep_alive: bool
     expects_continue: bool
     receiver: Receiver | None = None
-    waiting_body: list[bytes] = []
     body_ended: bool = False
     started: bool = False
     complete: bool = False

@@ -1,6 +1,7 @@
 """Exchanges with replicas over pooled connections."""
 
 import asyncio
+import math
 import ssl
 import time
 from collections import deque
@@ -185,10 +186,12 @@ class HttpClient:
 
     Args:
         connect_timeout_seconds: Limit for making a connection.
+        max_files: Number of open files of this process from which on there are no further connections.
     """
 
-    def __init__(self, connect_timeout_seconds: float) -> None:
+    def __init__(self, connect_timeout_seconds: float, max_files: float = math.inf) -> None:
         self._connect_timeout = connect_timeout_seconds
+        self._max_files = max_files
         self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
 
     def send(  # noqa: PLR0917 - as the parts stand in a request
@@ -301,7 +304,7 @@ class HttpClient:
         release = partial(self._release, origin)
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, connection = await loop.create_connection(
+                transport, connection = await loop.create_connection(
                     lambda: Connection(loop, origin.authority, release),
                     origin.host,
                     origin.port,
@@ -311,6 +314,9 @@ class HttpClient:
             raise NotConnected(f"no connection within {self._connect_timeout:g} seconds") from error
         except (OSError, ssl.SSLError) as error:
             raise NotConnected(str(error)) from error
+        if transport.get_extra_info("socket").fileno() >= self._max_files:  # the lowest number that was free
+            connection.abort()
+            raise NotConnected("the gateway has too many open files (ulimit -n)")
         return connection
 
     def _release(self, origin: Origin, connection: Connection) -> None:

@@ -62,8 +62,7 @@ class AnswerLimits(msgspec.Struct, frozen=True):
 
     Attributes:
         first_byte_timeout_seconds: Maximum wait for the first byte of an answer's body.
-        chunk_timeout_seconds: Maximum pause within an answer; and how long the client may take to read what was
-            written.
+        chunk_timeout_seconds: Maximum pause of the replica within an answer.
         max_answer_bytes: Answers up to this size are kept until the request is settled.
     """
 

@@ -19,7 +19,6 @@ from gateway.proxy.forwarded_attempt import AnswerLimits, ForwardedAttempt
 from gateway.proxy.headers import client_headers
 from gateway.proxy.sse import EventFilter, is_plain, json_of
 from gateway.proxy.usage_scan import UsageScan
-from gateway.tasks import in_task
 
 # Looking up a member of an enum takes as long as five calls.
 _OK = int(HTTPStatus.OK)
@@ -83,7 +82,8 @@ class ResponseRelay:
     Attributes:
         sent_at: See ``InflightRequest``.
         last_byte_at: See ``InflightRequest``.
-        until: When the replica, or a client that does not read, is silent for too long, in the loop's time.
+        until: When the replica is silent for too long, in the loop's time. While it is paused because the client does
+            not read, only the deadline counts: the connection of the client has a limit of its own.
         status: Status of the answer; None before its head was received.
         started: Whether the client has got anything.
         problem: Description of the replica's failure, for the log.
@@ -200,12 +200,8 @@ class ResponseRelay:
             self.ended.set_result(ending)
 
     def time_over(self, now: float) -> None:
-        """See ``Watched``: nothing was received, or read by the client, for too long."""
-        if self.started and self._sink.congested:
-            # The replica sends, but the client does not read: treat a client that slow as disconnected.
-            self._end(_CLIENT_GONE)
-        else:
-            self._end(Ending.EXPIRED if now >= self._deadline else Ending.TIMED_OUT)
+        """Nothing was received for too long: ``until`` is over at ``now``, in the loop's time. Called once."""
+        self._end(Ending.EXPIRED if now >= self._deadline else Ending.TIMED_OUT)
 
     def call_back(self) -> None:
         """See ``InflightRequest``."""
@@ -259,6 +255,7 @@ class ResponseRelay:
             self._loop.call_soon(self._go_on)
 
     def _wait_for_client(self) -> None:
+        self.until = self._deadline
         self._pause()
         self._sink.on_writable(self._go_on)
 
@@ -321,16 +318,12 @@ class ResponseRelay:
         )
 
     async def _client_reads(self, ending: Ending) -> Ending:
-        """Wait until the client has read what was written. Returns the ending, which may be another one then."""
+        """Wait until the client has read what was written, or its connection ends. Returns the ending, which may be
+        another one then."""
         writable = asyncio.Event()
         self._sink.on_writable(writable.set)
         try:
-            await in_task()
-            # The replica is done: a client that does not read the end must not keep the connection in use.
-            async with asyncio.timeout(self._limits.chunk_timeout_seconds):
-                await writable.wait()
-        except TimeoutError:
-            return _CLIENT_GONE
+            await writable.wait()
         except asyncio.CancelledError:
             return ending_of_cancellation(self._sink)
         return ending

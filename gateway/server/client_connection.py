@@ -1,12 +1,15 @@
 """A client connection: HTTP/1.1 with limits on headers, framing and the time in which a request must arrive.
 
-Requests of one connection are answered one after the other, in their order; later ones that have arrived already wait,
-and reading pauses. Malformed, oversized or late requests are refused in the API's error format, and the connection is
-closed.
+Requests of one connection are answered one after the other, in their order. What has arrived behind a request stays
+unparsed until that one is answered, and nothing more is read meanwhile; nor while the client does not read what was
+written. Malformed, oversized or late requests are refused in the API's error format, and the connection is closed.
+
+What was received is parsed in portions, in turns that ``WorkBudget`` gives. A portion outside of a body of known length
+ends with the first empty line: so it holds the end of one head or body at most, and no more than one request begins in
+it.
 
 The limit of bytes applies to what came since the beginning of a request's head or since the last part of its body: to
-the request line, the headers, chunk framing and trailers. A request that comes in one read costs a counter; only one
-that is split or large is added up.
+the request line, the headers, chunk framing and trailers.
 
 A request's time runs from its first byte to its last, and a connection's from when it was made to its first byte. It
 does not run while the gateway itself does not read, because another request of the connection has to be answered first.
@@ -15,7 +18,7 @@ Protocol: RFC 9112. Parser: httptools (llhttp).
 """
 
 import asyncio
-from collections import deque
+import time
 from typing import cast
 
 import httptools
@@ -27,9 +30,9 @@ from gateway.core.exchange import Exchange
 from gateway.lazy_timer import LazyTimer
 from gateway.server.disconnect_watch import DisconnectWatch
 from gateway.server.port import Port
-from gateway.server.read_budget import LARGE_READ_BYTES
-from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, send_refusal
-from gateway.server.request_head import head_bytes, parser_for, parts_of, without_upgrade
+from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, send_refusal, too_many_headers
+from gateway.server.request_head import parser_for, parts_of, problem_of, without_upgrade
+from gateway.server.work_budget import TURN_SECONDS
 
 _log = structlog.get_logger("gateway.api")
 
@@ -37,9 +40,21 @@ _MAX_TINY_CHUNKS = 16_384
 _TINY_CHUNK_BYTES = 64
 """A body of more chunks than this that are smaller on average is refused: its framing costs more than its content."""
 
-_BEGUN_PER_READ = 16
-"""Answers that begin while a read is parsed; those to later requests in it begin one in each iteration of the event
-loop. A read may hold thousands of requests that are refused at once, and other clients would wait for all of them."""
+_MAX_HEADERS = 200
+
+_PORTION_BYTES = 1024
+"""Parsed at once, of a head or of a chunked body: at most 170 calls of the parser, for headers or chunks of 6 bytes."""
+
+_LARGE_PORTION_BYTES = 16 * 1024
+"""The same while the chunks of a body are large."""
+
+_LARGE_CHUNKS = 4
+"""Chunks in a portion up to which the next portion is twice as large."""
+
+_HEAD_END = b"\r\n\r\n"
+
+_MAX_DIGITS = 20
+"""Of a length that the parser accepts, behind any number of zeros."""
 
 _STOOD_STILL_SECONDS = 1.0
 """If a timer is this late, the process has stood still, and has not read what has arrived."""
@@ -68,6 +83,13 @@ class ClientConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.peer = ""
         self.congested = False
+        # What was received and is not parsed yet.
+        self._input = b""
+        self._at = 0  # where the rest of it begins
+        self._tail = b""  # up to three bytes in front of it: an empty line may have begun there
+        self._queued = False  # whether its turn is to come
+        self._in_turn = False
+        self._portion_bytes = _PORTION_BYTES
         # The request that is being received.
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -75,20 +97,17 @@ class ClientConnection(asyncio.Protocol):
         self._framing_bytes = 0
         self._chunks = 0
         self._body_bytes = 0
+        self._body_left = 0  # of a body with a content-length
         self._in_head = False
         self._in_body = False
-        self._head_began = False  # whether a head began in the present read
-        self._answers_begun = 0  # at once, in the present read
-        self._suspect = False  # whether the present read may end a head that is too large
+        self._head_began = False  # whether a head began in the present turn
         self._silent = True  # whether nothing was received yet
         self._first = True  # whether no request was received yet
-        self._body: list[bytes] = []  # parts of the body in the present read
-        # The request that is being answered, and those behind it.
+        self._body: list[bytes] = []  # parts of the body in the present turn
+        # The request that is being answered.
         self._answered: Exchange | None = None
-        self._waiting: deque[Exchange] = deque()
         self._reading = True
         self._body_paused = False
-        self._over_budget = False  # whether others read before this connection reads again
         self._timer = LazyTimer(self._loop, self._late)
         self._watch: DisconnectWatch | None = None  # while nothing is read
         self._problem: GatewayError | None = None  # of a refused connection; later bytes are ignored
@@ -105,11 +124,12 @@ class ClientConnection(asyncio.Protocol):
             self.client = (self.peer, int(peer[1]))
         # A new file has the lowest number that is free, so this is how many are open.
         files: int = transport.get_extra_info("socket").fileno()
-        if files < self._options.file_limits.served:
+        limits = self._options.file_limits
+        if files < limits.served and len(self.port.connections) <= limits.connections:
             self._timer.wait(self._options.receive_seconds)
             return
         self._problem = TooManyConnections()
-        if files < self._options.file_limits.refused:
+        if files < limits.refused:
             self._refuse(self._problem)
         else:
             self.transport.abort()
@@ -121,7 +141,7 @@ class ClientConnection(asyncio.Protocol):
         if self._watch is not None:
             self._watch.stop()
             self._watch = None  # it refers to this object
-        self._waiting.clear()
+        self._input = b""
         exchange, self._answered, self._received = self._answered, None, None
         self.congested = False
         if exchange is not None:
@@ -140,70 +160,78 @@ class ClientConnection(asyncio.Protocol):
         exchange = self._answered
         if exchange is None or self._in_body or self._problem is not None:
             return False
-        if self._last.version == "1.0" or (exchange.started and not self._waiting):
+        if exchange.version == "1.0" or exchange.started:
             self._answered = None
             exchange.lost()  # now: what it writes until the connection is closed does not reach the client
             return False
         self._timer.stop()
-        self._last.keep_alive = False
-        self._watch_client().end()
+        exchange.keep_alive = False
+        self._watch_client(exchange).end()
         return True
 
-    def _watch_client(self) -> DisconnectWatch:
+    def _watch_client(self, exchange: Exchange) -> DisconnectWatch:
         if self._watch is None:
-            is_old = self._last.version == "1.0"  # as in eof_received
+            is_old = exchange.version == "1.0"  # as in eof_received
             self._watch = DisconnectWatch(self.transport, self._may_probe, leaves_at_end=is_old)
         return self._watch
 
-    @property
-    def _last(self) -> Exchange:
-        """The last request that was received."""
-        last = self._waiting[-1] if self._waiting else self._answered
-        assert last is not None
-        return last
-
     def _may_probe(self) -> bool:
-        """Whether an interim response may be sent: the next response has not begun."""
-        return self._answered is not None and not self._answered.started
+        """Whether an interim response may be sent: the next response has not begun, and its client accepts one."""
+        exchange = self._answered
+        return exchange is not None and not exchange.started and exchange.version != "1.0"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered, or waits for that."""
+        return self._answered is not None or bool(self._input)
 
     def shut_down(self) -> None:
-        """The gateway stops: close now if the connection is idle, else after the responses that are due."""
-        if self._answered is None:
+        """The gateway stops: close now if the connection is idle, else after the response that is due."""
+        if self._answered is not None:
+            self._answered.keep_alive = False
+        elif not self._input:
             self.transport.close()
-        else:
-            self._last.keep_alive = False
 
     # Receiving
 
     def data_received(self, data: bytes) -> None:
         """Bytes were received."""
-        if len(data) >= LARGE_READ_BYTES and not self._over_budget and self.port.read_budget.spend(self, len(data)):
-            self._over_budget = True
+        if self._problem is None:
+            self._silent = False
+            self._input = self._input[self._at :] + data if self._input else data
+            self._at = 0
+        if not self._queued:
+            self._queued = True
+            self.port.work.received(self._turn, len(data))
+        if self._queued:
             self._update_reading()
-        if self._problem is not None:
-            return
-        max_header_bytes = self._options.max_header_bytes
-        self._silent = self._head_began = False
-        self._answers_begun = 0
-        self._framing_bytes += len(data)
-        self._suspect = self._in_head or len(data) > max_header_bytes
-        unread: list[bytes | memoryview] = [data]  # the next part last
-        while unread and self._problem is None:
-            part = unread.pop()
-            try:
-                self._parser.feed_data(part)
-            except httptools.HttpParserUpgrade as offer:
-                unread += self._decline_upgrade(memoryview(part)[offer.args[0] :])
-            except httptools.HttpParserError:
-                self._problem = self._problem or malformed()
-                self._refuse(self._problem)
+
+    def _turn(self) -> bool:
+        """Parse what was received, for a short time. Returns whether more of it can be parsed at once."""
+        self._queued = self._head_began = False
+        if self._problem is not None or self._parser is None:
+            self._update_reading()
+            return False
+        self._in_turn = True
+        until = 0.0
+        try:
+            while self._input and self._may_parse:
+                if until and not self._body_left and time.perf_counter() >= until:
+                    self._queued = True
+                    break
+                self._parse_portion()
+                until = until or time.perf_counter() + TURN_SECONDS
             if self._body:
                 self._pass_body_on()
-        if self._framing_bytes > max_header_bytes and self._problem is None:
-            self._problem = headers_too_large(max_header_bytes)
-            self._refuse(self._problem)
+        except Exception:
+            self.transport.abort()  # as the event loop does if ``data_received`` raises
+            raise
+        finally:
+            self._in_turn = False
+        if self._answered is not None and self._answered.body_ended and not self._answered.keep_alive:
+            self._input = b""  # it is not answered; unread, it would reset the connection as that is closed
         if self._problem is not None or self.transport.is_closing():
-            return
+            return False
         if self._in_head or self._in_body or self._first:
             # Unless it waits for the same request already.
             if self._head_began or not self._timer.waits:
@@ -213,26 +241,77 @@ class ClientConnection(asyncio.Protocol):
                 self._timer.wait(self._options.keep_alive_seconds)
         elif self._timer.waits:
             self._timer.stop()
+        if not self._reading or self._input:
+            self._update_reading()
+        return self._queued
 
-    def _decline_upgrade(self, behind: memoryview) -> tuple[bytes | memoryview, ...]:
-        """The request asks for another protocol: it is read once more without the offer, and then what follows it.
+    @property
+    def _may_parse(self) -> bool:
+        """Whether more may be parsed: what is answered is not complete, and the client reads."""
+        return (
+            (self._answered is None or not self._answered.body_ended)
+            and not (self._body_paused or self.congested)
+            and self._problem is None
+            and not self.transport.is_closing()
+        )
+
+    def _parse_portion(self) -> None:
+        data, start = self._input, self._at
+        left = self._body_left
+        end = min(start + left, len(data)) if left else self._portion_end(data, start)
+        part: bytes | memoryview = data
+        if start or end < len(data):
+            part = memoryview(data)[start:end]
+        self._at = end
+        if end == len(data):
+            self._input, self._at = b"", 0
+        in_chunks, chunks = self._in_body and not left, self._chunks
+        self._framing_bytes += end - start
+        try:
+            self._parser.feed_data(part)
+        except httptools.HttpParserUpgrade:
+            self._decline_upgrade()
+        except httptools.HttpParserError:
+            self._refuse_bytes(self._problem or malformed())
+        if self._problem is not None:
+            return
+        if in_chunks:
+            few = self._chunks - chunks <= _LARGE_CHUNKS
+            self._portion_bytes = min(2 * self._portion_bytes, _LARGE_PORTION_BYTES) if few else _PORTION_BYTES
+        if self._framing_bytes > self._options.max_header_bytes:
+            self._refuse_bytes(headers_too_large(self._options.max_header_bytes))
+        elif self._in_head and len(self._headers) > _MAX_HEADERS:
+            self._refuse_bytes(too_many_headers(_MAX_HEADERS))
+
+    def _portion_end(self, data: bytes, start: int) -> int:
+        """Where a portion ends that begins at ``start``, outside of a body of known length."""
+        tail, self._tail = self._tail, b""
+        across = (tail + data[start : start + 3]).find(_HEAD_END) if tail else -1
+        if across >= 0:
+            return start + across + len(_HEAD_END) - len(tail)
+        limit = start + (self._portion_bytes if self._in_body else _PORTION_BYTES)
+        found = data.find(_HEAD_END, start, limit)
+        if found >= 0:
+            return found + len(_HEAD_END)
+        end = min(limit, len(data))
+        self._tail = (tail + data[max(start, end - 3) : end])[-3:]
+        return end
+
+    def _decline_upgrade(self) -> None:
+        """The request asks for another protocol: its head is read once more without the offer.
 
         CONNECT is answered as any other method, but nothing can follow it.
-
-        Args:
-            behind: What follows the head in the present read.
-
-        Returns:
-            What is to be parsed, the next part last.
         """
         method, version = self._parser.get_method(), self._parser.get_http_version()
         if method == b"CONNECT":
-            if self._answered is not None:
-                self._last.keep_alive = False
-            return ()
+            return
         self._parser = parser_for(self)
         self._in_head = False
-        return behind, without_upgrade(method, self._url, version, self._headers)
+        self._framing_bytes = 0
+        try:
+            self._parser.feed_data(without_upgrade(method, self._url, version, self._headers))
+        except httptools.HttpParserError:
+            self._refuse_bytes(self._problem or malformed())
 
     # Callbacks of the parser. It takes what they raise for malformed HTTP.
 
@@ -250,22 +329,30 @@ class ClientConnection(asyncio.Protocol):
         """One header, or one trailer, which is ignored: it comes after everything was decided by the headers."""
         if self._in_head:
             self._headers.append((name.lower(), value))
+        else:
+            self._chunks += 1  # it costs as much
 
     def on_headers_complete(self) -> None:
         """The head is complete."""
         parser = self._parser
         method = parser.get_method()
-        if self._suspect and head_bytes(method, self._url, self._headers) > self._options.max_header_bytes:
+        headers = self._headers
+        if len(headers) > _MAX_HEADERS:
+            self._problem = too_many_headers(_MAX_HEADERS)
+        elif self._framing_bytes > self._options.max_header_bytes:
             self._problem = headers_too_large(self._options.max_header_bytes)
+        if self._problem is not None:
             raise self._problem
         if parser.should_upgrade() and method != b"CONNECT":
             return
-        if self.transport.is_closing():
-            return  # it follows the last response, and is not answered
         version = parser.get_http_version()
         path, raw_path, query = parts_of(self._url)
-        headers = self._headers
         named = dict(headers)
+        if b"host" not in named or b"transfer-encoding" in named or len(named) < len(headers):
+            self._problem = problem_of(version, headers)
+            if self._problem is not None:
+                raise self._problem
+        is_old = version == "1.0"
         exchange = Exchange(
             self,
             method.decode("ascii"),
@@ -275,30 +362,33 @@ class ClientConnection(asyncio.Protocol):
             headers,
             named,
             version,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            keep_alive=not is_old and method != b"CONNECT" and parser.should_keep_alive(),
             expects_continue=b"expect" in named
+            and not is_old
             and b"100-continue" in [value.lower() for name, value in headers if name == b"expect"],
         )
         self._in_head, self._in_body = False, True
         self._first = False
         self._framing_bytes = self._chunks = self._body_bytes = 0
-        self._received = exchange
-        if self._answered is None:
-            self._answered = exchange
-            self._answers_begun += 1
-            if self._answers_begun <= _BEGUN_PER_READ:
-                self._begin(exchange)
-            else:
-                self._loop.call_soon(self._begin, exchange)
-        else:
-            self._waiting.append(exchange)
-            self._update_reading()
+        self._portion_bytes = _PORTION_BYTES
+        self._body_left = int(named.get(b"content-length", b"0")[-_MAX_DIGITS:])
+        self._received = self._answered = exchange
+        self.port.work.count_request()
+        receiver = self.port.handler(exchange)
+        if not exchange.complete:
+            exchange.receiver = receiver
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins."""
+        self._chunks += 1
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
+        size = len(body)
         self._framing_bytes = 0
-        self._chunks += 1
-        self._body_bytes += len(body)
+        self._body_bytes += size
+        if self._body_left:
+            self._body_left -= size
         if self._chunks > _MAX_TINY_CHUNKS and self._body_bytes < self._chunks * _TINY_CHUNK_BYTES:
             self._problem = chunks_too_small(_MAX_TINY_CHUNKS, _TINY_CHUNK_BYTES)
             raise self._problem
@@ -318,19 +408,15 @@ class ClientConnection(asyncio.Protocol):
         if exchange is None:
             return
         exchange.body_ended = True
-        if exchange is self._answered and not exchange.complete and exchange.receiver is not None:
+        if exchange.receiver is not None:
             exchange.receiver.body_complete()
 
     def _pass_body_on(self) -> None:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
         exchange = self._received
-        if exchange is None or exchange.complete or self._problem is not None:
-            return
-        if exchange is self._answered and exchange.receiver is not None:
+        if exchange is not None and exchange.receiver is not None and self._problem is None:
             exchange.receiver.body_received(body)
-        else:
-            exchange.waiting_body.append(body)
 
     # Responding
 
@@ -341,62 +427,47 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """See ``ExchangeOwner``."""
-        self._body_paused = False
-        self._update_reading()
-
-    def continue_reading(self) -> None:
-        """See ``read_budget.Reader``."""
-        self._over_budget = False
-        self._update_reading()
+        if self._body_paused:
+            self._body_paused = False
+            self._go_on()
 
     def response_complete(self, *, keep: bool) -> None:
         """See ``ExchangeOwner``."""
+        waited = self._timer.waits and self._held_up
         self._answered = None
         self._body_paused = False
         if not keep:
-            self._waiting.clear()
+            self._input = b""
             self.transport.close()
             return
         if self.transport.is_closing():
             return
-        waited = self._timer.waits and self._held_up
-        if self._waiting:
-            exchange = self._answered = self._waiting.popleft()
-            # Not from here: the next request would be worked on in this one's task.
-            self._loop.call_soon(self._begin, exchange)
-        if self._waiting or not self._reading:
-            self._update_reading()
         if waited:  # what follows may not have been read until now
             self._timer.wait(self._options.receive_seconds)
-        elif self._answered is None and not (self._in_head or self._in_body):
+        elif not (self._in_head or self._in_body):
             self._timer.wait(self._options.keep_alive_seconds)
+        self._go_on()
 
-    def _begin(self, exchange: Exchange) -> None:
-        """Begin to answer a request: it is its turn."""
-        if exchange is not self._answered or exchange.gone or self.transport.is_closing():
-            return
-        receiver = self.port.handler(exchange)
-        if not exchange.complete:
-            exchange.receiver = receiver
-        if exchange.waiting_body:
-            pieces, exchange.waiting_body = exchange.waiting_body, []
-            for piece in pieces:
-                if not exchange.complete:
-                    receiver.body_received(piece)
-        if exchange.body_ended and not exchange.complete:
-            receiver.body_complete()
+    def _go_on(self) -> None:
+        """What held this connection up may be over. Not from here: it would be worked on in another request's task."""
+        if self._input and not (self._in_turn or self._queued) and self._may_parse:
+            self._queued = True
+            self.port.work.resume(self._turn)
+        if not self._reading:
+            self._update_reading()
 
     @property
     def _held_up(self) -> bool:
-        """Whether the gateway does not read, or a request waits for its turn. Pauses of the read budget are short."""
-        return self._body_paused or bool(self._waiting)
+        """Whether what follows is not read before an answer is complete or read. Other pauses are short."""
+        behind = self._answered is not None and self._answered.body_ended and bool(self._input)
+        return self._body_paused or self.congested or behind
 
     def _update_reading(self) -> None:
-        reading = not (self._waiting or self._body_paused or self._over_budget)
+        reading = not (self._input or self._queued or self._body_paused or self.congested)
         if self.transport.is_closing():
             return
-        if self._waiting:  # a disconnect does not show until they are answered
-            self._watch_client()
+        if self._input and self._answered is not None:  # a disconnect does not show until it is answered
+            self._watch_client(self._answered)
         if reading is self._reading:
             return
         self._reading = reading
@@ -410,12 +481,14 @@ class ClientConnection(asyncio.Protocol):
         self.congested = True
         if self._answered is not None and self._answered.receiver is not None:
             self._answered.receiver.writing_paused()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         """The client has read what was written."""
         self.congested = False
         if self._answered is not None and self._answered.receiver is not None:
             self._answered.receiver.writing_resumed()
+        self._go_on()
 
     # Time
 
@@ -433,18 +506,25 @@ class ClientConnection(asyncio.Protocol):
 
     # Refusing
 
+    def _refuse_bytes(self, problem: GatewayError) -> None:
+        """Refuse what was received; what follows is not parsed."""
+        self._problem = problem
+        self._input = b""
+        self._refuse(problem)
+        self._update_reading()  # to the end of what the client sends, or it might not see the answer
+
     def _refuse(self, problem: GatewayError) -> None:
-        """Send the error and close the connection; if other responses are still due on it, after the last of them."""
+        """Send the error and close the connection; if a response is still due on it, only close it after that."""
         self._timer.stop()
         _log.info("connection_refused", code=problem.code, peer=self.peer)
         exchange = self._answered
         if self._in_body and exchange is not None:
-            if exchange.started or self._waiting:
+            if exchange.started:
                 self.transport.close()
                 return
             exchange.lost()  # the error is sent here
         elif exchange is not None:
-            self._last.keep_alive = False
+            exchange.keep_alive = False
             return
         elif self._in_body:
             self.transport.close()  # the request was answered before it was complete

@@ -1,6 +1,7 @@
 """The server of one port, its socket, and the limit for clients that do not read.
 
-A closed connection stays open until its client has read all data, which it may never do: ``SlowClients`` aborts it.
+What writes to a connection waits for its client, and a closed connection stays open until its client has read all
+data, which it may never do: ``SlowClients`` aborts it.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import fcntl
 import socket
 import struct
 import termios
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from gateway.api.cors import Cors
 from gateway.core.errors import ConfigInvalid
 from gateway.core.exchange import Exchange, Receiver
 from gateway.server.client_connection import ClientConnection
-from gateway.server.port import OpenConnection, Port, PortOptions
+from gateway.server.port import Port, PortOptions
 from gateway.tasks import Continuation
 
 _LAST_WORDS_SECONDS = 1
@@ -28,11 +29,17 @@ _LAST_WORDS_SECONDS = 1
 _BACKLOG = 2048
 """Connections that the system accepts before this process does."""
 
-_TICK_SECONDS = 1.0
-_LOOK_SECONDS = 5.0
-"""Interval of the check for clients that do not read."""
+_DATE_SECONDS = 1.0
+"""Interval at which the ``date`` header is renewed."""
 
-_LOOK_AGAIN_SECONDS = 0.5
+_CHECKS = 4
+"""Checks within the time that a client may read nothing: it is exceeded by a quarter at most."""
+
+_MIN_CHECK_SECONDS = 0.05
+_MAX_CHECK_SECONDS = 5.0
+"""Bounds of the interval of these checks. One takes some microseconds for each response that is being sent."""
+
+_HURRIED_SECONDS = 0.5
 """Time in which a client of a stopping server has to read something."""
 
 _POLL_SECONDS = 0.05
@@ -75,7 +82,9 @@ class HttpServer:
         self._listeners: list[asyncio.Server] = []
         self._listening = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._slow_clients = SlowClients()
+        self._slow_clients = SlowClients(options.unread_seconds)
+        self._check_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     async def serve(self, sockets: Sequence[socket.socket] = ()) -> None:
         """Serve until ``stop`` is called and the open responses have ended.
@@ -84,7 +93,7 @@ class HttpServer:
             sockets: Bound sockets; closed in the end.
         """
         await self.listen(sockets)
-        await self.run()
+        await self._stopping.wait()
         await self.close()
         for sock in sockets:
             sock.close()
@@ -97,25 +106,24 @@ class HttpServer:
             self._listeners.append(await loop.create_unix_server(connection, self._uds, backlog=_BACKLOG))
         for sock in sockets:
             self._listeners.append(await loop.create_server(connection, sock=sock, backlog=_BACKLOG))
+        self._tick()
         self._listening.set()
 
-    async def run(self) -> None:
-        """Keep the port in order until ``stop`` is called."""
+    def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        look_at = loop.time()
-        while not self._stopping.is_set():
-            self.port.renew_date()
-            if loop.time() >= look_at:
-                look_at = loop.time() + _LOOK_SECONDS
-                self._slow_clients.look(self.port.connections, loop.time())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(_TICK_SECONDS, _LOOK_SECONDS)):
-                    await self._stopping.wait()
+        now = loop.time()
+        self.port.renew_date()
+        pause = min(max(self._slow_clients.seconds / _CHECKS, _MIN_CHECK_SECONDS), _MAX_CHECK_SECONDS)
+        if now >= self._check_at:
+            self._check_at = now + pause
+            self._slow_clients.look(self.port.connections, now)
+        self._timer = loop.call_later(min(pause, _DATE_SECONDS), self._tick)
 
     async def close(self) -> None:
         """Accept no more connections, and wait for the open responses; those that take too long are cancelled."""
         for listener in self._listeners:
             listener.close()
+        self.port.leaving = True
         for connection in list(self.port.connections):
             connection.shut_down()
         try:
@@ -126,6 +134,9 @@ class HttpServer:
             _log.warning("requests_cancelled", count=len(self._handler.tasks))
             for task in list(self._handler.tasks):
                 task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def stop(self) -> None:
         """Have ``serve`` end."""
@@ -151,19 +162,13 @@ class HttpServer:
         """Close every connection after its next response, so that clients reconnect to another gateway."""
         self.port.leaving = True
 
-    def cut_stalled(self, before: Mapping[OpenConnection, int] | None = None) -> None:
-        """Abort connections whose client does not read: the server could not stop before. Looks again until all are
-        closed.
-
-        Args:
-            before: Unread bytes by connection at the last look; a client that has read none of them since is cut.
-        """
-        unread: dict[OpenConnection, int] = {each: _not_taken(each.transport) for each in list(self.port.connections)}
-        for connection, size in unread.items():
-            if before is not None and 0 < before.get(connection, 0) <= size:
-                connection.transport.abort()
-        if unread:
-            asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self.cut_stalled, unread)
+    def hurry_clients(self) -> None:
+        """Abort connections whose client reads nothing for a short time: the server could not stop before."""
+        self._slow_clients.seconds = min(self._slow_clients.seconds, _HURRIED_SECONDS)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._check_at = 0.0
+            self._tick()
 
 
 def bound(key: str, host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -201,44 +206,55 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-_LINGER_SECONDS = 10.0
-"""Seconds without progress after which a closed connection is aborted."""
+_BYTES_ACKED = 120
+"""Offset of ``tcpi_bytes_acked``."""
 
 _log = structlog.get_logger("gateway.api")
 
 
 class SlowClients:
-    """Aborts closed connections whose clients do not read."""
+    """Aborts connections whose clients do not read. The requests that were being answered are settled by that.
 
-    def __init__(self) -> None:
-        self._left: dict[OpenConnection, tuple[int, float]] = {}
+    Args:
+        seconds: Time in which a client has to read something of what was written.
 
-    def look(self, connections: Iterable[OpenConnection], now: float) -> None:
+    Attributes:
+        seconds: The same.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._taken: dict[ClientConnection, tuple[int, float]] = {}
+
+    def look(self, connections: Iterable[ClientConnection], now: float) -> None:
         """Check all connections; to be called regularly.
 
         Args:
             connections: The server's connections.
             now: Monotonic seconds.
         """
-        left: dict[OpenConnection, tuple[int, float]] = {}
+        seen: dict[ClientConnection, tuple[int, float]] = {}
         for connection in connections:
             transport = connection.transport
-            if not transport.is_closing():
+            if not (connection.busy or transport.get_write_buffer_size()):
+                continue  # the limit of idle connections ends it
+            unread = _unread(transport)
+            if not unread:
                 continue
-            size = _not_taken(transport)
-            before, since = self._left.get(connection, (size + 1, now))
-            if size < before:
+            taken = _taken(transport, unread)
+            before, since = self._taken.get(connection, (taken, now))
+            if taken != before:
                 since = now
-            if now - since >= _LINGER_SECONDS:
-                _log.info("connection_cut", bytes_left=size)
+            if now - since >= self.seconds:
+                _log.info("connection_cut", bytes_left=unread)
                 transport.abort()
             else:
-                left[connection] = size, since
-        self._left = left
+                seen[connection] = taken, since
+        self._taken = seen
 
 
-def _not_taken(transport: asyncio.Transport) -> int:
-    """Bytes that the client has not read: those buffered here and, where the system reports them, those in its
+def _unread(transport: asyncio.Transport) -> int:
+    """Bytes that the client's system has not taken: those buffered here and, where it reports them, in this system's
     buffers."""
     size = transport.get_write_buffer_size()
     with contextlib.suppress(OSError, AttributeError):
@@ -246,3 +262,14 @@ def _not_taken(transport: asyncio.Transport) -> int:
         (sent,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
         size += sent
     return size
+
+
+def _taken(transport: asyncio.Transport, unread: int) -> int:
+    """A number that changes when the client's system takes bytes: how many it has taken, of ``tcp_info`` in
+    ``linux/tcp.h`` (4.1); elsewhere what is derived from the bytes that are left."""
+    with contextlib.suppress(OSError, AttributeError, struct.error):
+        sock = transport.get_extra_info("socket")
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
+        (taken,) = struct.unpack_from("Q", info, _BYTES_ACKED)
+        return int(taken)
+    return -unread

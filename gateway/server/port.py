@@ -1,33 +1,22 @@
 """What the connections of one port share: the handler of requests, limits and times, and the open connections."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gateway.api.cors import Cors
-from gateway.config.server_settings import ServerSettings
+from gateway.config.settings import Settings
 from gateway.core.exchange import Exchange, Receiver
-from gateway.server.open_files import FileLimits, open_files
-from gateway.server.read_budget import ReadBudget
+from gateway.http_client.open_files import FileLimits, open_files
+from gateway.server.work_budget import WorkBudget
+
+if TYPE_CHECKING:
+    from gateway.server.client_connection import ClientConnection
 
 Handler = Callable[[Exchange], Receiver]
 """Begins to answer a request whose head is complete."""
-
-
-class OpenConnection(Protocol):
-    """A connection."""
-
-    @property
-    def transport(self) -> asyncio.Transport:
-        """Its transport."""
-        ...
-
-    def shut_down(self) -> None:
-        """Close it now if it is idle, else after the responses that are due."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +28,7 @@ class PortOptions:
         receive_seconds: In which a request has to arrive. A later one is answered with 408; a connection on which
             nothing arrived is closed.
         keep_alive_seconds: After which an idle connection is closed.
+        unread_seconds: After which a connection is ended whose client has read nothing of what was written.
         grace_seconds: In which open responses may end when the server stops.
         file_limits: Limits of open files for new connections.
     """
@@ -46,18 +36,26 @@ class PortOptions:
     max_header_bytes: int
     receive_seconds: float = 60.0
     keep_alive_seconds: float = 5.0
+    unread_seconds: float = 120.0
     grace_seconds: float = 30.0
-    file_limits: FileLimits = field(default_factory=FileLimits.endless)
+    file_limits: FileLimits = field(default_factory=FileLimits)
 
     @classmethod
-    def of(cls, server: ServerSettings) -> "PortOptions":
-        """Those of the configuration, and of this process's limit of open files."""
+    def of(cls, settings: Settings, limits: Callable[[float], FileLimits]) -> "PortOptions":
+        """Those of the configuration.
+
+        Args:
+            settings: The configuration.
+            limits: The limits of a process that may have a number of files open.
+        """
+        server = settings.server
         return cls(
             server.max_header_bytes,
             server.receive_seconds,
             server.keep_alive_seconds,
+            settings.relay.chunk_timeout_seconds,
             server.shutdown_grace_seconds,
-            FileLimits.of(open_files()),
+            limits(open_files()),
         )
 
 
@@ -71,7 +69,7 @@ class Port:
 
     Attributes:
         connections: Those that are open.
-        read_budget: Bytes of large bodies that they read in one iteration of the event loop.
+        work: What they may do in one iteration of the event loop.
         leaving: Whether each connection is closed after its next response.
     """
 
@@ -79,8 +77,8 @@ class Port:
         self.handler = handler
         self.options = options
         self.cors = cors or Cors(())
-        self.connections: set[OpenConnection] = set()
-        self.read_budget = ReadBudget()
+        self.connections: set[ClientConnection] = set()
+        self.work = WorkBudget()
         self.leaving = False
         self.common_lines = b""
         self.renew_date()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from gateway.api.error_responses import problem_body, problem_headers
-from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge
+from gateway.core.errors import BadRequest, GatewayError, HeadersTooLarge, NotSupported
 from gateway.core.exchange import status_line
 
 _LINGER_SECONDS = 2.0
@@ -47,6 +47,27 @@ def malformed() -> GatewayError:
         " header, and for more than one length of the body (content-length, transfer-encoding).",
         code="malformed_http",
     )
+
+
+def wrong_host(count: int) -> GatewayError:
+    """The request names no host, or ``count`` of them."""
+    return BadRequest(
+        f"The request has {count or 'no'} host header{'s' if count else ''}. HTTP/1.1 requires exactly one.",
+        code="malformed_http",
+    )
+
+
+def unknown_coding() -> GatewayError:
+    """The body is encoded for the transfer in a way that is not implemented."""
+    return NotSupported(
+        "The only transfer-encoding that is read is chunked. Send the body as it is, with content-length or in chunks.",
+        code="unknown_transfer_encoding",
+    )
+
+
+def too_many_headers(limit: int) -> GatewayError:
+    """The request has more than ``limit`` headers."""
+    return HeadersTooLarge(f"The request has more than {limit} headers. Send fewer.", code="headers_too_large")
 
 
 def headers_too_large(limit: int) -> GatewayError:

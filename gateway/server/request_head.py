@@ -1,10 +1,13 @@
-"""The head of a request: its parser, the parts of its URL, its size, and its form without an offer to upgrade."""
+"""The head of a request: its parser, what the parser lets pass, its URL, and its form without an offer to upgrade."""
 
 from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import unquote
 
 import httptools
+
+from gateway.core.errors import GatewayError
+from gateway.server.refusal import unknown_coding, wrong_host
 
 _REMEMBERED_URLS = 64
 """URLs whose parts are kept: clients of an API send few. Each has at most ``PortOptions.max_header_bytes``."""
@@ -32,10 +35,19 @@ def parts_of(url: bytes) -> tuple[str, bytes, bytes]:
     return unquote(path) if "%" in path else path, raw_path, found.query or b""
 
 
-def head_bytes(method: bytes, url: bytes, headers: Headers) -> int:
-    """Size of a head in its usual form."""
-    line = len(method) + len(url) + len("  HTTP/1.1\r\n")
-    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in headers) + len("\r\n")
+def problem_of(version: str, headers: Headers) -> GatewayError | None:
+    """What is wrong with a head that the parser accepts; None if nothing is.
+
+    RFC 9112, section 3.2: a request of HTTP/1.1 has exactly one ``host``. Section 6.1: a transfer coding that the
+    server does not know is answered with 501.
+    """
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) != 1 and (hosts or version != "1.0"):
+        return wrong_host(len(hosts))
+    codings = b",".join(value for name, value in headers if name == b"transfer-encoding")
+    if codings and codings.strip().lower() != b"chunked":
+        return unknown_coding()
+    return None
 
 
 def without_upgrade(method: bytes, url: bytes, version: str, headers: Headers) -> bytes:

@@ -26,11 +26,11 @@ from gateway.core.errors import ConfigInvalid
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
 from gateway.heap import return_free_memory, return_large_blocks
+from gateway.http_client.open_files import FileLimits, open_files, raise_open_files
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.event_loop import Loop
 from gateway.server.forced_end import ForcedEnd
 from gateway.server.http_server import HttpServer, bound, url_of
-from gateway.server.open_files import open_files, raise_open_files
 from gateway.server.port import PortOptions
 from gateway.server.public_handler import PublicHandler
 from gateway.server.reload import Reloader
@@ -156,10 +156,12 @@ async def _serve(
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(sock) for sock in _sockets(settings, part)]
         gateway = Gateway(settings, part.place if part else None)
-        public = HttpServer(PublicHandler(gateway.public), PortOptions.of(settings.server), cors=gateway.public.cors)
+        public = HttpServer(
+            PublicHandler(gateway.public), PortOptions.of(settings, FileLimits.of_public_port), cors=gateway.public.cors
+        )
         admin = HttpServer(
             AsgiHandler(gateway.admin, trusts_proxy=part is not None),
-            PortOptions.of(settings.server),
+            PortOptions.of(settings, FileLimits.of_admin_port),
             str(part.place.admin_at) if part else None,
         )
         reloader = Reloader(config, settings, gateway.reload, gateway.reload_refused)
@@ -196,7 +198,7 @@ async def _serve(
         grace = settings.server.shutdown_grace_seconds
         ended.callback(ForcedEnd(grace + _FORCED_SECONDS, 1).cancel)
         gateway.end_live()
-        loop.call_later(_STALLED_SECONDS, admin.cut_stalled)
+        loop.call_later(_STALLED_SECONDS, admin.hurry_clients)
         public.stop()
         admin.stop()
         answered = asyncio.gather(*running)

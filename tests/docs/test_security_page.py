@@ -34,7 +34,7 @@ from gateway.proxy.resume import continued as eligible
 from gateway.proxy.resume import resumable_stream as stream
 from gateway.routing import fair_threads as threads
 from gateway.server import client_connection as protocol
-from gateway.server import refusal
+from gateway.server import refusal, work_budget
 from gateway.spaces import salt
 from gateway.spaces import space_epoch as lives
 from gateway.stats import counters as counts
@@ -75,6 +75,10 @@ FIXED: dict[str, Any] = {
     "Objects and lists in a body": server_settings._MAX_CONTAINERS,
     "Prompts in one request": parse._MAX_PROMPTS,
     "Chunks of a body that have fewer than 64 bytes on average": protocol._MAX_TINY_CHUNKS,
+    "Headers of a request": protocol._MAX_HEADERS,
+    "Work for what clients send, in one iteration of the event loop, before their requests are admitted": (
+        work_budget._SECONDS_PER_ITERATION
+    ),
     "Refused client may go on sending": refusal._LINGER_SECONDS,
     "API key or admin token": keys._LONGEST_KEY,
     "Path in logs and errors": keys._SHOWN_CHARS,

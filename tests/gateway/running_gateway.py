@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.api import Cors
 from gateway.app import Gateway
 from gateway.config.settings import Settings
+from gateway.http_client.open_files import FileLimits
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.http_server import HttpServer
 from gateway.server.port import PortOptions
@@ -98,7 +99,7 @@ class RunningGateway:
         # With the protocol named, asyncio turns off the delay for small packets, as uvloop always does.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
-        server = HttpServer(app, PortOptions.of(self.settings.server), cors=cors)
+        server = HttpServer(app, PortOptions.of(self.settings, FileLimits.of_public_port), cors=cors)
         await server.listen([listener])
         self._servers.append(server)
         return f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -107,7 +107,7 @@ async def test_what_is_compressed_without_saying_so_is_no_json(gateway, engine, 
     client = await connect(gateway)
     head = post(CHAT, b"").replace(b"content-length: 0", b"transfer-encoding: gzip, chunked")
     await client.send(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BOMB), BOMB))
-    assert (await client.answer()).status == 400
+    assert (await client.answer()).status == 501
     assert not engine.requests
 
 

@@ -13,11 +13,8 @@ from running_gateway import CHAT, RunningGateway, eventually, settings_for
 from serving import Serving
 from tenancy import SECRET, ask_as, key, tenant
 
-from gateway.server import http_server as leaving
-from gateway.server import http_server as listening
-from gateway.server.http_server import HttpServer, bound, url_of
-from gateway.server.open_files import raise_open_files
-from gateway.server.port import PortOptions
+from gateway.http_client.open_files import raise_open_files
+from gateway.server.http_server import SlowClients
 
 BODY = b'{"model":"demo","messages":[{"role":"user","content":"Hi"}]}'
 WHOLE = post(CHAT, BODY)
@@ -28,31 +25,11 @@ LONG = 60.0
 
 
 class Fronted(RunningGateway):
-    """With the servers of production, which see to slow clients."""
-
-    async def start(self) -> None:
-        self.servers: list[HttpServer] = []
-        self._loops: list[asyncio.Task[None]] = []
-        await super().start()
-
-    async def _listen(self, app, cors=None) -> str:
-        sock = bound("server.port", "127.0.0.1", 0)
-        server = HttpServer(app, PortOptions.of(self.settings.server), cors=cors)
-        await server.listen([sock])
-        self._servers.append(server)
-        self.servers.append(server)
-        self._loops.append(asyncio.create_task(server.run()))
-        return url_of(sock)
-
-    async def stop(self) -> None:
-        for server in self.servers:
-            server.stop()
-        await asyncio.gather(*self._loops)
-        await super().stop()
+    """Counts the connections of the public port."""
 
     @property
     def connections(self) -> int:
-        return len(self.servers[0].port.connections)
+        return len(self._servers[0].port.connections)
 
 
 @pytest.fixture
@@ -228,7 +205,7 @@ async def test_the_time_does_not_run_while_the_gateway_does_not_read(front, star
     assert (await client.answer()).status == 200
 
 
-async def test_half_a_request_behind_another_ends_the_connection_after_that_ones_answer(front, start_engine, connect):
+async def test_half_a_request_behind_another_is_refused_after_that_ones_answer(front, start_engine, connect):
     engine = await start_engine(decode_ms=50)
     gateway = await front(engine)
     client = await connect(gateway)
@@ -236,7 +213,7 @@ async def test_half_a_request_behind_another_ends_the_connection_after_that_ones
     await client.send(post(CHAT, long) + WHOLE[:30])
     answer = await client.answer()
     assert (answer.status, orjson.loads(answer.body)["usage"]["completion_tokens"]) == (200, 20)
-    assert await client.reader.read() == b""
+    await refused(client)
     assert len(engine.requests) == 1
 
 
@@ -265,9 +242,7 @@ async def test_others_are_served_beside_hundreds_of_slow_and_idle_ones(front, en
 # Clients that do not read
 
 
-async def test_a_client_that_never_reads_does_not_keep_its_connection(front, scripted, connect, monkeypatch):
-    monkeypatch.setattr(leaving, "_LINGER_SECONDS", 0.5)
-    monkeypatch.setattr(listening, "_LOOK_SECONDS", 0.2)
+async def test_a_client_that_never_reads_does_not_keep_its_connection(front, scripted, connect):
     event = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"a" * 50_000 + b'"}}]}\n\n'
 
     async def endless(writer, received):
@@ -289,15 +264,13 @@ async def test_a_client_that_never_reads_does_not_keep_its_connection(front, scr
 
 
 class Pipe:
-    """A connection that was closed with something left to send."""
+    """A connection with something left to send."""
 
     def __init__(self, left: int) -> None:
         self.left = left
-        self.closing = self.cut = False
+        self.cut = False
+        self.busy = False
         self.transport = self
-
-    def is_closing(self) -> bool:
-        return self.closing
 
     def get_write_buffer_size(self) -> int:
         return self.left
@@ -310,16 +283,15 @@ class Pipe:
 
 
 def test_who_reads_slowly_gets_the_rest_and_who_does_not_read_is_cut():
-    looks = leaving.SlowClients()
-    reads, stops, stays = Pipe(100), Pipe(100), Pipe(100)
+    looks = SlowClients(10)
+    reads, stops, idle = Pipe(100), Pipe(100), Pipe(0)
     for second in range(0, 60, 5):
-        looks.look([reads, stops, stays], second)
-        reads.closing = stops.closing = True
+        looks.look([reads, stops, idle], second)
         reads.left -= 1
         stops.left = max(stops.left - 1, 98)
         assert stops.cut == (second >= 20)
     assert not reads.cut
-    assert not stays.cut
+    assert not idle.cut
 
 
 # When no more files can be opened

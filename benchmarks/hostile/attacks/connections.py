@@ -12,6 +12,8 @@ from benchmarks.hostile.wire import ADDRESS, CHAT, answered, asked, head, opened
 
 _MIB = 2**20
 _MOST_ROUNDS = 100_000
+_BURST = 100
+_BURST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
 
 One = Callable[[Target, Counter[str]], Awaitable[None]]
@@ -252,6 +254,43 @@ def _left(target: Target) -> Run:
     return _again(4, one)
 
 
+def _burst(request: bytes, size: int = 120_000, *, read: bool = True) -> Callable[[Target], Run]:
+    """A hundred connections that send ``size`` bytes of requests without a key at the same moment; for ``read``, they
+    read what comes back, else they stay open and read nothing."""
+
+    def make(target: Target) -> Run:
+        raw = request * max(size // len(request), 1)
+
+        async def one(target: Target, ends: Counter[str]) -> None:
+            loop = asyncio.get_running_loop()
+            with socket.socket() as sock:
+                sock.setblocking(False)
+                await loop.sock_connect(sock, (ADDRESS, target.port))
+                ends["opened"] += 1
+                sender = asyncio.ensure_future(loop.sock_sendall(sock, raw))
+                try:
+                    if not read:
+                        await asyncio.sleep(_LONGEST_SECONDS)
+                    async with asyncio.timeout(_BURST_SECONDS):
+                        while await loop.sock_recv(sock, _MIB):
+                            pass
+                except (ConnectionError, TimeoutError):
+                    pass
+                finally:
+                    sender.cancel()
+                    await asyncio.gather(sender, return_exceptions=True)
+
+        return _again(_BURST, one)
+
+    return make
+
+
+def _get(*lines: str, path: str = "/healthz", method: str = "GET") -> bytes:
+    return "\r\n".join((f"{method} {path} HTTP/1.1", "host: x", *lines, "", "")).encode()
+
+
+_REFUSED = _get("content-length: 0", path=CHAT, method="POST")
+_CHUNKED = _get("content-type: application/json", "transfer-encoding: chunked", path=CHAT, method="POST")
 _SHORT_STRINGS = b'"x":[%b]' % repeated(b'"ab"')
 
 ATTACKS = (
@@ -316,6 +355,42 @@ ATTACKS = (
         _heads(lambda target: head(target.key, len(chat()), "x-session-id: " + "s" * 60_000) + chat()),
     ),
     Attack("url-large", "a query of 60 KB, and one of 16 MiB", _heads(_with_query(60_000), _with_query(FULL))),
+    Attack(
+        "burst-chunks",
+        "100 connections without a key: 16,000 chunks of a byte each",
+        _burst(_CHUNKED + b"1\r\nx\r\n" * 16_000 + b"0\r\n\r\n"),
+    ),
+    Attack(
+        "burst-trailers",
+        "the same: 20,000 trailers each",
+        _burst(_CHUNKED + b"1\r\nx\r\n0\r\n" + b"a:\r\n" * 20_000 + b"\r\n"),
+    ),
+    Attack("burst-headers", "the same: two heads of 10,000 headers each", _burst(_get(*["a: b"] * 10_000))),
+    Attack("burst-posts", "the same: 1,700 requests each that are refused", _burst(_REFUSED)),
+    Attack("burst-gets", "the same: 3,600 requests each for `/healthz`", _burst(_get())),
+    Attack("burst-paths", "the same: 4,000 requests each for a path that is not served", _burst(_get(path="/x"))),
+    Attack("burst-old", "the same: 120 KB of requests of HTTP/1.0", _burst(b"GET / HTTP/1.0\r\n\r\n")),
+    Attack(
+        "burst-upgrades",
+        "the same: 1,600 offers each of another protocol",
+        _burst(_get("upgrade: h2c", "connection: upgrade")),
+    ),
+    Attack("burst-lines", "the same: 60,000 empty lines each", _burst(b"\r\n")),
+    Attack(
+        "burst-bodies",
+        "the same: a body of 120 KB each",
+        _burst(_get("content-length: 120000", path=CHAT, method="POST") + b"x" * 120_000),
+    ),
+    Attack(
+        "unread-refusals",
+        "100 connections that send refused requests, and read nothing",
+        _burst(_REFUSED, 25 * _MIB, read=False),
+    ),
+    Attack(
+        "unread-gets",
+        "100 connections that send requests for `/healthz`, and read nothing",
+        _burst(_get(), 25 * _MIB, read=False),
+    ),
     Attack("slow", "1,000 requests that arrive byte by byte", _slow),
     Attack("idle", "10,000 connections that send nothing", _idle),
 )

@@ -20,6 +20,7 @@ from gateway.core.errors import ConfigInvalid, GatewayError
 from gateway.core.reasons import Reason
 from gateway.core.worker_place import WorkerPlace
 from gateway.fleet.drains import DrainOrder
+from gateway.http_client.open_files import FileLimits
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.event_loop import Loop
 from gateway.server.http_server import HttpServer, bound, url_of
@@ -150,7 +151,7 @@ class _Supervisor:
         if kept.done():
             await kept
             return
-        server = HttpServer(AsgiHandler(self._port), PortOptions.of(self._settings.server))
+        server = HttpServer(AsgiHandler(self._port), PortOptions.of(self._settings, FileLimits.of_admin_port))
         answering = loop.create_task(server.serve([admin]))
         await server.listens(answering)
         urls = url_of(self._public), url_of(admin)
@@ -170,7 +171,7 @@ class _Supervisor:
             await asyncio.wait([kept], timeout=1)
         await kept
         server.stop()
-        loop.call_later(1, server.cut_stalled)
+        loop.call_later(1, server.hurry_clients)
         await answering
         for upstream in self._upstreams:
             await upstream.close()

@@ -1,4 +1,4 @@
-"""How many files may be open: the limit of the process, and the connections that are accepted below it."""
+"""How many files may be open: the limit of the process, and who may open how many of them."""
 
 import contextlib
 import math
@@ -11,25 +11,35 @@ _MOST = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """Numbers of open files up to which new connections are accepted. The rest is reserved for connections to replicas.
+    """Up to which number of open files a port accepts new connections.
+
+    Clients of the public port may take three quarters of the files, connections to replicas all but the last
+    sixteenth: that one is for the admin port, so that probes and operators reach it while clients hold all others.
 
     Attributes:
         served: Up to this number a new connection is served.
         refused: Up to this number it gets an error; beyond, it is closed.
+        connections: How many connections the port may have.
     """
 
-    served: float
-    refused: float
+    served: float = math.inf
+    refused: float = math.inf
+    connections: float = math.inf
 
     @classmethod
-    def of(cls, open_files: float) -> "FileLimits":
-        """The limits of a process that may have this number of open files."""
-        return cls(open_files * 3 // 4, open_files * 7 // 8)
+    def of_public_port(cls, files: float) -> "FileLimits":
+        """Those of the public port, in a process that may have ``files`` open."""
+        return cls(files * 3 // 4, files * 7 // 8)
 
     @classmethod
-    def endless(cls) -> "FileLimits":
-        """For any number."""
-        return cls(math.inf, math.inf)
+    def of_admin_port(cls, files: float) -> "FileLimits":
+        """Those of the admin port, in a process that may have ``files`` open."""
+        return cls(connections=max(files // 16, 16))
+
+
+def most_with_replicas(files: float) -> float:
+    """Up to which number of open files a process that may have ``files`` connects to replicas."""
+    return files * 15 // 16
 
 
 def raise_open_files() -> None:
