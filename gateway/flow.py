@@ -36,7 +36,6 @@ from gateway.core.ports import (
     Holding,
     Observer,
     PrefixIndex,
-    PrefixUses,
     PromptObserver,
     Screen,
     Sink,
@@ -61,6 +60,7 @@ from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
 from gateway.settle import Settler
 from gateway.spaces import PrefixSpaces
+from gateway.stats.hot_prefixes import HotPrefixes
 from gateway.tasks import by_deadline
 from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.encoder import least_tokens
@@ -116,7 +116,7 @@ class Flow:
         models: Mapping[ModelId, ServedModel],
         hasher: ChainHasher,
         index: PrefixIndex,
-        uses: PrefixUses,
+        uses: HotPrefixes,
         chooser: Chooser,
         fleet: Fleet,
         attempts: Attempts,

@@ -8,9 +8,10 @@ import structlog
 from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
 from gateway.core.block_chain import BlockChain
 from gateway.core.explanation import MEASUREMENT, ReplyChoice
-from gateway.core.ports import PrefixIndex, PrefixUse, PrefixUses, PromptObserver, Screen, SettledPrompt
+from gateway.core.ports import PrefixIndex, PrefixUse, PromptObserver, Screen, SettledPrompt
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
+from gateway.stats.hot_prefixes import HotPrefixes
 from gateway.tokenize.block_hashes import ChainHasher
 
 _LOCAL = TokenSource.LOCAL  # looking up a member of an enum takes as long as several other look-ups
@@ -36,7 +37,7 @@ class Settler:
         self,
         index: PrefixIndex,
         hasher: ChainHasher,
-        uses: PrefixUses,
+        uses: HotPrefixes,
         screen: Screen,
         prompts: PromptObserver | None = None,
     ) -> None:

@@ -16,6 +16,8 @@ _REQUESTS, _TOKENS = "requests", "tokens"
 _BUSY_RETRY_SECONDS = 1.0
 """Retry delay at the limit of concurrent requests, where the waiting time is unknown."""
 
+_FLOAT_ERROR_SECONDS = 1e-9
+
 _REFUSALS = 5, 5.0
 """Refused requests per number of seconds, of a tenant that may send less than one request a second, or has a limit of
 tokens alone. A correct client rarely has one; reading five of the largest bodies takes about a second."""
@@ -140,7 +142,7 @@ class TenantLimits:
             # Every prompt has a token. A length of a body says no more: it may be spaces, an image, unknown fields.
             0.0 if tokens is None else tokens.wait_seconds(1, now),
         )
-        if (wait := max(waits)) > 0:
+        if (wait := max(waits)) > _FLOAT_ERROR_SECONDS:
             rate, of_tokens = self._limits.requests_per_second or 0, self._limits.prompt_tokens_per_minute or 0
             refused, seconds = self._limits.refusals() or _REFUSALS
             by = "requests_per_second" if rate else "prompt_tokens_per_minute"

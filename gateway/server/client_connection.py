@@ -32,24 +32,18 @@ from gateway.server.disconnect_watch import DisconnectWatch
 from gateway.server.port import Port
 from gateway.server.refusal import chunks_too_small, headers_too_large, malformed, send_refusal, too_many_headers
 from gateway.server.request_head import parser_for, parts_of, problem_of, without_upgrade
-from gateway.server.work_budget import TURN_SECONDS
+from gateway.server.work_budget import (
+    BYTES_BEYOND,
+    LARGE_CHUNKS,
+    LARGE_PORTION_BYTES,
+    MAX_HEADERS,
+    MAX_TINY_CHUNKS,
+    PORTION_BYTES,
+    TINY_CHUNK_BYTES,
+    TURN_SECONDS,
+)
 
 _log = structlog.get_logger("gateway.api")
-
-_MAX_TINY_CHUNKS = 16_384
-_TINY_CHUNK_BYTES = 64
-"""A body of more chunks than this that are smaller on average is refused: its framing costs more than its content."""
-
-_MAX_HEADERS = 200
-
-_PORTION_BYTES = 1024
-"""Parsed at once, of a head or of a chunked body: at most 170 calls of the parser, for headers or chunks of 6 bytes."""
-
-_LARGE_PORTION_BYTES = 16 * 1024
-"""The same while the chunks of a body are large."""
-
-_LARGE_CHUNKS = 4
-"""Chunks in a portion up to which the next portion is twice as large."""
 
 _HEAD_END = b"\r\n\r\n"
 
@@ -89,7 +83,7 @@ class ClientConnection(asyncio.Protocol):
         self._tail = b""  # up to three bytes in front of it: an empty line may have begun there
         self._queued = False  # whether its turn is to come
         self._in_turn = False
-        self._portion_bytes = _PORTION_BYTES
+        self._portion_bytes = PORTION_BYTES
         # The request that is being received.
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -213,14 +207,17 @@ class ClientConnection(asyncio.Protocol):
             self._update_reading()
             return False
         self._in_turn = True
-        until = 0.0
+        parsed, until = False, 0.0
         try:
             while self._input and self._may_parse:
-                if until and not self._body_left and time.perf_counter() >= until:
-                    self._queued = True
-                    break
+                if parsed and not self._body_left:
+                    now = time.perf_counter()
+                    until = until or now + TURN_SECONDS
+                    if now >= until:
+                        self._queued = True
+                        break
                 self._parse_portion()
-                until = until or time.perf_counter() + TURN_SECONDS
+                parsed = True
             if self._body:
                 self._pass_body_on()
         except Exception:
@@ -276,12 +273,12 @@ class ClientConnection(asyncio.Protocol):
         if self._problem is not None:
             return
         if in_chunks:
-            few = self._chunks - chunks <= _LARGE_CHUNKS
-            self._portion_bytes = min(2 * self._portion_bytes, _LARGE_PORTION_BYTES) if few else _PORTION_BYTES
-        if self._framing_bytes > self._options.max_header_bytes:
+            few = self._chunks - chunks <= LARGE_CHUNKS
+            self._portion_bytes = min(2 * self._portion_bytes, LARGE_PORTION_BYTES) if few else PORTION_BYTES
+        if self._framing_bytes > self._options.max_header_bytes + self._in_head * BYTES_BEYOND:
             self._refuse_bytes(headers_too_large(self._options.max_header_bytes))
-        elif self._in_head and len(self._headers) > _MAX_HEADERS:
-            self._refuse_bytes(too_many_headers(_MAX_HEADERS))
+        elif self._in_head and len(self._headers) > MAX_HEADERS:
+            self._refuse_bytes(too_many_headers(MAX_HEADERS))
 
     def _portion_end(self, data: bytes, start: int) -> int:
         """Where a portion ends that begins at ``start``, outside of a body of known length."""
@@ -289,7 +286,7 @@ class ClientConnection(asyncio.Protocol):
         across = (tail + data[start : start + 3]).find(_HEAD_END) if tail else -1
         if across >= 0:
             return start + across + len(_HEAD_END) - len(tail)
-        limit = start + (self._portion_bytes if self._in_body else _PORTION_BYTES)
+        limit = start + (self._portion_bytes if self._in_body else PORTION_BYTES)
         found = data.find(_HEAD_END, start, limit)
         if found >= 0:
             return found + len(_HEAD_END)
@@ -337,8 +334,8 @@ class ClientConnection(asyncio.Protocol):
         parser = self._parser
         method = parser.get_method()
         headers = self._headers
-        if len(headers) > _MAX_HEADERS:
-            self._problem = too_many_headers(_MAX_HEADERS)
+        if len(headers) > MAX_HEADERS:
+            self._problem = too_many_headers(MAX_HEADERS)
         elif self._framing_bytes > self._options.max_header_bytes:
             self._problem = headers_too_large(self._options.max_header_bytes)
         if self._problem is not None:
@@ -370,7 +367,7 @@ class ClientConnection(asyncio.Protocol):
         self._in_head, self._in_body = False, True
         self._first = False
         self._framing_bytes = self._chunks = self._body_bytes = 0
-        self._portion_bytes = _PORTION_BYTES
+        self._portion_bytes = PORTION_BYTES
         self._body_left = int(named.get(b"content-length", b"0")[-_MAX_DIGITS:])
         self._received = self._answered = exchange
         self.port.work.count_request()
@@ -389,8 +386,8 @@ class ClientConnection(asyncio.Protocol):
         self._body_bytes += size
         if self._body_left:
             self._body_left -= size
-        if self._chunks > _MAX_TINY_CHUNKS and self._body_bytes < self._chunks * _TINY_CHUNK_BYTES:
-            self._problem = chunks_too_small(_MAX_TINY_CHUNKS, _TINY_CHUNK_BYTES)
+        if self._chunks > MAX_TINY_CHUNKS and self._body_bytes < self._chunks * TINY_CHUNK_BYTES:
+            self._problem = chunks_too_small(MAX_TINY_CHUNKS, TINY_CHUNK_BYTES)
             raise self._problem
         # Joined once: the parser reports each chunk, however small.
         self._body.append(body)

@@ -1,4 +1,4 @@
-"""How much work clients can cause in one iteration of the event loop before their requests are admitted.
+"""How much work clients can cause before their requests are admitted: in one request, and in one event-loop iteration.
 
 What a byte costs depends on what it is part of: a byte of a body a few nanoseconds, of a chunk of one byte a hundred,
 of a request that is refused some microseconds. So work counts by the time that it takes: reading, parsing, declined
@@ -15,6 +15,24 @@ from collections.abc import Callable
 
 Turn = Callable[[], bool]
 """One turn of a connection. Returns whether more can be done at once."""
+
+MAX_TINY_CHUNKS = 16_384
+TINY_CHUNK_BYTES = 64
+"""A body of more chunks than this that are smaller on average is refused: its framing costs more than its content."""
+
+MAX_HEADERS = 200
+
+BYTES_BEYOND = 8 * 1024
+"""Read of a head that is too large already: browsers send ``origin`` last, and show a refusal only if it answers it."""
+
+PORTION_BYTES = 1024
+"""Parsed at once, of a head or of a chunked body: at most 170 calls of the parser, for headers or chunks of 6 bytes."""
+
+LARGE_PORTION_BYTES = 16 * 1024
+"""The same while the chunks of a body are large."""
+
+LARGE_CHUNKS = 4
+"""Chunks in a portion up to which the next portion is twice as large."""
 
 TURN_SECONDS = 0.00005
 """Time after its first portion in which a turn parses further ones. With a hundred connections that all send what costs

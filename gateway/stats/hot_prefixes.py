@@ -90,7 +90,7 @@ class _Node:
 
 
 class HotPrefixes:
-    """A ``PrefixUses`` that ranks prefixes by use.
+    """Ranks prefixes by how many requests share them. Synchronous, without I/O.
 
     Args:
         most: Maximum number of tracked prefixes.
@@ -107,7 +107,14 @@ class HotPrefixes:
         self._old: set[int] = set()
 
     def note(self, chain: BlockChain, reused_tokens: int, use: PrefixUse, now: float) -> None:
-        """See ``PrefixUses``."""
+        """Count an answered request.
+
+        Args:
+            chain: Its prompt.
+            reused_tokens: Prompt tokens that were cached: the length of the prefix shared with earlier prompts.
+            use: The request.
+            now: Unix seconds.
+        """
         hashes, blocks = chain.hashes, len(chain.hashes)
         place = min(reused_tokens // chain.block_size, blocks)
         if (

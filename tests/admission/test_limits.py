@@ -55,6 +55,14 @@ def test_too_many_requests_a_second_get_a_retry_time(key, acme):
     assert error.caller.tenant.id == "acme"
 
 
+def test_a_retry_at_the_announced_time_passes(key, acme):
+    setup = AdmissionSetup([acme(requests_per_second=1.1)])
+    for part in range(1, 200):
+        setup.admit(key).release()
+        setup.now += part / 1100  # so that the rest is a whole number of milliseconds but for the error of floats
+        setup.now += int(dict(setup.refusal(key).headers)["retry-after-ms"]) / 1000
+
+
 # Running at once
 
 

@@ -74,8 +74,8 @@ FIXED: dict[str, Any] = {
     "Characters of all values of a YAML file": tree._MAX_CHARACTERS,
     "Objects and lists in a body": server_settings._MAX_CONTAINERS,
     "Prompts in one request": parse._MAX_PROMPTS,
-    "Chunks of a body that have fewer than 64 bytes on average": protocol._MAX_TINY_CHUNKS,
-    "Headers of a request": protocol._MAX_HEADERS,
+    "Chunks of a body that have fewer than 64 bytes on average": protocol.MAX_TINY_CHUNKS,
+    "Headers of a request": protocol.MAX_HEADERS,
     "Work for what clients send, in one iteration of the event loop, before their requests are admitted": (
         work_budget._SECONDS_PER_ITERATION
     ),

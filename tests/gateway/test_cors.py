@@ -122,7 +122,9 @@ async def test_errors_are_readable(open_to_app):
 async def test_refusals_of_the_http_layer_are_readable(open_to_app, connect):
     origin = f"origin: {APP}"
     head = f"POST {CHAT} HTTP/1.1\r\nhost: g\r\n{origin}\r\nauthorization: Bearer {key('acme')}\r\n".encode()
+    long_first = f"GET /v1/models HTTP/1.1\r\nhost: g\r\nx-long: {'y' * 70_000}\r\n{origin}\r\n\r\n".encode()
     for data, status in (
+        (long_first, 431),  # as Chromium orders them
         (head + b"x-long: " + b"y" * 70_000 + b"\r\n\r\n", 431),
         (head + b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
         (head + b"bad\0header: 1\r\n\r\n", 400),

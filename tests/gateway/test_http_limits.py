@@ -237,7 +237,7 @@ async def test_a_client_that_is_still_sending_reads_the_refusal(connect):
 )
 async def test_a_client_that_is_refused_while_it_is_not_read_can_send_the_rest_and_reads_the_refusal(connect, begun):
     connection = await connect()
-    connection.writer.write(begun or chunks(protocol._MAX_TINY_CHUNKS + 1, 1))
+    connection.writer.write(begun or chunks(protocol.MAX_TINY_CHUNKS + 1, 1))
     sending = asyncio.create_task(connection.send(b"x" * 20_000_000))
     answer = await connection.answer()
     while answer.status == 200:
@@ -393,11 +393,11 @@ def chunks(many: int, size: int) -> bytes:
 
 async def test_many_tiny_chunks_are_refused(connect, echo):
     connection = await connect()
-    await connection.send(chunks(protocol._MAX_TINY_CHUNKS + 1, 1))
+    await connection.send(chunks(protocol.MAX_TINY_CHUNKS + 1, 1))
     assert "chunks of less than 64 bytes" in await refused(connection, 400, "chunks_too_small")
 
 
-@pytest.mark.parametrize(("many", "size"), [(protocol._MAX_TINY_CHUNKS, 1), (protocol._MAX_TINY_CHUNKS + 5000, 80)])
+@pytest.mark.parametrize(("many", "size"), [(protocol.MAX_TINY_CHUNKS, 1), (protocol.MAX_TINY_CHUNKS + 5000, 80)])
 async def test_fewer_or_larger_chunks_are_read(connect, echo, many, size):
     connection = await connect()
     await connection.send(chunks(many, size) + b"0\r\n\r\n")

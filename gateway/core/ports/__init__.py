@@ -27,7 +27,6 @@ from gateway.core.ports.prefix_index import (
     Lease,
     PrefixIndex,
     PrefixUse,
-    PrefixUses,
     PromptObserver,
     SettledPrompt,
 )
@@ -56,7 +55,6 @@ __all__ = [
     "PersonalDataObserver",
     "PrefixIndex",
     "PrefixUse",
-    "PrefixUses",
     "PromptObserver",
     "QueueObserver",
     "RateLearner",

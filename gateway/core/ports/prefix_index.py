@@ -119,21 +119,6 @@ class PrefixUse(msgspec.Struct, frozen=True, gc=False):
     request_id: str
 
 
-class PrefixUses(Protocol):
-    """Counts which prefixes requests share. Synchronous, without I/O."""
-
-    def note(self, chain: BlockChain, reused_tokens: int, use: PrefixUse, now: float) -> None:
-        """A request was answered.
-
-        Args:
-            chain: Its prompt.
-            reused_tokens: Prompt tokens that were cached: the length of the prefix shared with earlier prompts.
-            use: The request.
-            now: Unix seconds.
-        """
-        ...
-
-
 class SettledPrompt(NamedTuple):
     """An answered request with one prompt, and how much of it was cached.
 

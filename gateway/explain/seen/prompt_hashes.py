@@ -1,7 +1,6 @@
 """Block hashes of prompts as arrays, for the memories of computed blocks."""
 
 from array import array
-from typing import Protocol
 
 from xxhash import xxh3_128_digest
 
@@ -11,28 +10,13 @@ from gateway.core.explanation import RequestRecord, SpaceKey
 from gateway.core.ids import BlockHash, ModelId
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.seen.block_tree import Hashes
+from gateway.tokenize.block_hashes import ChainHasher
 
 _MEMO_BYTES = 4 * 1024 * 1024
 """Memory for the hashes of the latest prompts: about 3000 prompts of 2000 tokens."""
 
 _MEMO_ENTRY_BYTES = 400
 _MEMO_ROOTS = 1000
-
-
-class PromptChains(Protocol):
-    """Hashes prompts."""
-
-    def root(self, model: ModelId, adapter: str, salt: str) -> int:
-        """The root hash of chains."""
-        ...
-
-    def chain(self, root: int, tokens: bytes, block_size: int) -> BlockChain:
-        """The chain of a prompt."""
-        ...
-
-    def extended(self, root: int, chain: BlockChain, rest: bytes, tokens: int) -> BlockChain:
-        """The chain of a longer prompt, of ``tokens`` tokens; ``rest`` are those after the last block of ``chain``."""
-        ...
 
 
 class PromptHashes:
@@ -45,7 +29,7 @@ class PromptHashes:
         chains: Hashes prompts.
     """
 
-    def __init__(self, chains: PromptChains) -> None:
+    def __init__(self, chains: ChainHasher) -> None:
         self._chains = chains
         self._known: BoundedCache[tuple[int, int, bytes], Hashes] = BoundedCache(max_weight=_MEMO_BYTES)
         self._last: tuple[tuple[int, int, bytes], Hashes] | None = None
@@ -54,7 +38,7 @@ class PromptHashes:
         self._space_roots: BoundedCache[tuple[SpaceKey, str], int] = BoundedCache(_MEMO_ROOTS)
 
     def root(self, model: ModelId, adapter: str, salt: str) -> int:
-        """As ``PromptChains.root``."""
+        """The root hash of chains."""
         return self._chains.root(model, adapter, salt)
 
     def space_root(self, where: SpaceKey, epoch: str) -> int:
