@@ -1,7 +1,8 @@
 """What all tests share."""
 
+import asyncio
 import functools
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import fork_server
@@ -12,6 +13,9 @@ from hypothesis import settings
 FOLDER = Path(__file__).parent
 STARTING_PROCESSES = ("admin", "browser", "evaluation", "explain", "gateway", "observability")
 """Folders whose tests start commands or explain workers."""
+
+TEST_SECONDS = 300
+"""How long an asynchronous test may take: one that waits for ever fails under its name."""
 
 FAST_EXAMPLES, DEEP_EXAMPLES = 25, 150
 
@@ -25,13 +29,26 @@ _SETTINGS = "_hypothesis_internal_use_settings"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the profile ``fast``, a number of examples that a test asks for is an upper bound only."""
+    """Asynchronous tests have a time limit. In the profile ``fast``, a number of examples that a test asks for is an
+    upper bound only."""
+    for item in items:
+        if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
+            item.obj = _limited(item.obj)
     if config.getoption("--hypothesis-profile", None) not in (None, "fast"):
         return
     for test in {item.function for item in items if isinstance(item, pytest.Function)}:
         asked: settings | None = getattr(test, _SETTINGS, None)
         if asked is not None and asked.max_examples > FAST_EXAMPLES:
             setattr(test, _SETTINGS, settings(asked, max_examples=FAST_EXAMPLES))
+
+
+def _limited(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def limited(*arguments: object, **fixtures: object) -> None:
+        async with asyncio.timeout(TEST_SECONDS):
+            await test(*arguments, **fixtures)
+
+    return limited
 
 
 @pytest.fixture(autouse=True)

@@ -190,7 +190,7 @@ def key(tenant: str) -> str:
     return f"pgw_{tenant}-key-of-this-test"
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until something holds that no page shows."""
     end = time.monotonic() + seconds
     while not holds():

@@ -70,9 +70,9 @@ def test_what_is_sent_again_by_itself_is_shown_with_its_budget_cost_and_gain(vis
         httpx.post(reset, json={"all": True}, headers=headers, trust_env=False).raise_for_status()
         jobs = warming.get_by_role("table", name="Last jobs of warming")
         again_row = jobs.get_by_role("row").filter(has_text="after a reset")
-        expect(again_row).to_contain_text("done", timeout=15_000)
+        expect(again_row).to_contain_text("done")
         cached = stage.send("Where is it?").cached_tokens
         assert cached > 100
         gain = warming.get_by_role("table", name="Cost and gain of warming").get_by_role("row")
-        expect(gain.filter(has_text="after a reset")).to_contain_text(f"{cached:,}", timeout=15_000)
+        expect(gain.filter(has_text="after a reset")).to_contain_text(f"{cached:,}")
         expect(warming).not_to_contain_text(re.compile(r"Last hour: 0\s+of"))
