@@ -76,6 +76,9 @@ FIXED: dict[str, Any] = {
     "Prompts in one request": parse._MAX_PROMPTS,
     "Chunks of a body that have fewer than 64 bytes on average": protocol.MAX_TINY_CHUNKS,
     "Headers of a request": protocol.MAX_HEADERS,
+    "Bytes of a head that are read beyond `server.max_header_bytes`, for the `origin` behind them": (
+        work_budget.BYTES_BEYOND
+    ),
     "Work for what clients send, in one iteration of the event loop, before their requests are admitted": (
         work_budget._SECONDS_PER_ITERATION
     ),
