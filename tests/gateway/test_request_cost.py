@@ -5,7 +5,6 @@ benchmarks.request_path`` shows the files that are run through, docs/performance
 """
 
 import asyncio
-import statistics
 import sys
 import tracemalloc
 from pathlib import Path
@@ -57,7 +56,8 @@ async def executed(ask, times=12):
         finally:
             sys.setprofile(None)
         results.append(each)
-    return statistics.median_low(each.calls for each in results[5:])
+    # The lower quartile: on a busy machine a request takes so long that health checks fall into it.
+    return sorted(each.calls for each in results[5:])[times // 4]
 
 
 @pytest.mark.parametrize(("explained", "most"), [(False, CALLS), (True, CALLS_EXPLAINED)])
