@@ -9,8 +9,10 @@ from gateway.canon.document_places import DocumentPlace
 from gateway.core.explanation import Difference, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
+from gateway.core.request import Endpoint
 from gateway.explain.context_blocks import is_block_missing, is_in_newest, own_share
 from gateway.explain.diff import find_difference
+from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
 from gateway.explain.seen.seen_prompts import changed, of_other_version
@@ -20,6 +22,10 @@ _EQUAL_SHOWN = 16
 _DIFFERING_SHOWN = 24
 """Tokens shown from the first differing one on."""
 _FORGOTTEN = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
+_REWRITTEN = {
+    "prompt": "The chat template ends a prompt in another way than it writes the same turn once others follow.",
+    "reply": "The chat template writes the answer into the history in another way than it was generated.",
+}
 
 
 class Compared(NamedTuple):
@@ -41,6 +47,7 @@ class Compared(NamedTuple):
     difference: Difference | None
     tokens: TokenWindows | None = None
     rounded: int = 0
+    dropped: int = 0
 
 
 def compare(
@@ -64,9 +71,8 @@ def compare(
     then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(record, found, kept, equal, known, places=places)
-    lost_reply = 0
+    start, lost_reply = max(equal, known), 0
     if len(record.parts) == 1:
-        start = max(equal, known)
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
         own = len(kept.ids) // TOKEN_BYTES
         if equal < known and own - known <= record.block_size:
@@ -83,10 +89,21 @@ def compare(
         behind = round(behind * own_share(reference.text, kept.text, blocks))
         if not behind:
             return Compared(found, equal, 0, None)
-    if difference is not None and difference.reason is Reason.REPLY_RERENDERED:
+    prompt_left = len(reference.ids) // TOKEN_BYTES - equal
+    is_reply = difference is not None and difference.reason is Reason.REPLY_RERENDERED
+    if is_reply or (difference is None and prompt_left > 0):
         behind = max(behind, lost_reply)
     windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])
-    return Compared(found, equal, behind, _cause(record, found, kept, difference), windows)
+    cause = _cause(record, found, kept, difference, prompt_left)
+    dropped = 0
+    # The prompt's last token may be joined with the reply, so that it alone shows nothing.
+    if is_reply and cause is difference and prompt_left > 1 and record.endpoint == Endpoint.CHAT:
+        in_front = kept.ids[start * TOKEN_BYTES : len(reference.ids)]
+        again = tokens_behind(reference.ids[equal * TOKEN_BYTES :], in_front, 0)
+        dropped = min(again + round((behind - again) * _kept_share(reference, kept, difference)), behind)
+        if dropped == behind:
+            cause = _of_template(record, found, kept, prompt_left)
+    return Compared(found, equal, behind, cause, windows, dropped=dropped)
 
 
 def _nearest(found: ReferenceMatch, prompt: bytes) -> tuple[bytes, int]:
@@ -153,10 +170,19 @@ def _lost_reply(reference: KeptRequest, start: int, own: int) -> int:
     return max(min(len(reference.ids) // TOKEN_BYTES + tokens - 1, own) - start, 0) if tokens else 0
 
 
+def _kept_share(reference: KeptRequest, kept: KeptRequest, difference: Difference | None) -> float:
+    """The share of a reply that comes back unchanged, from its beginning, in what comes back; 0 if it is unknown."""
+    if difference is None or difference.message is None:
+        return 0.0
+    text = kept.text.messages[difference.message].text
+    equal = max((common_length(reply.text or "", text) for reply in reference.replies), default=0)
+    return equal / max(len(text), 1)
+
+
 def _cause(
-    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, difference: Difference | None
+    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, difference: Difference | None, prompt_left: int
 ) -> Difference | None:
-    """The first difference, or another cause of differing tokens."""
+    """The first difference, or another cause of differing tokens. ``prompt_left``: as for ``_of_template``."""
     reason = changed(found.reference.where, record.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
@@ -168,14 +194,30 @@ def _cause(
     is_lost = record.canonical.context_lost and found.same_conversation
     if is_lost and difference is not None and is_block_missing(found.reference.text, kept.text, difference):
         return msgspec.structs.replace(difference, reason=Reason.CONTEXT_LOST, detail="forgotten", said=_FORGOTTEN)
-    if difference is None and record.template_tells_time:
-        return Difference(
-            Reason.DYNAMIC_TIME,
-            "template_clock",
-            "chat_template",
-            said="The chat template itself prints the time (strftime_now).",
-        )
+    came_parsed = difference is not None and difference.detail == "parsed"
+    if difference is None or (came_parsed and not any(reply.has_calls for reply in found.reference.replies)):
+        return _of_template(record, found, kept, prompt_left) or difference
     return difference
+
+
+def _of_template(record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, prompt_left: int) -> Difference | None:
+    """What the chat template changes by itself; None for prompts without one.
+
+    ``prompt_left``: tokens of the reference's prompt behind the first differing one; 0 or less if it is in the reply.
+    """
+    if record.endpoint != Endpoint.CHAT:
+        return None
+    before = found.reference
+    if record.template_tells_time:
+        # Templates print the time in front of the messages, and rewrite the newest ones.
+        characters = sum(len(message.text) for message in before.text.messages)
+        tools = sum(len(tool.raw) for tool in before.text.tools)
+        equal = len(before.ids) // TOKEN_BYTES - prompt_left
+        if equal * 2 * (characters + tools) < len(before.ids) // TOKEN_BYTES * characters:
+            said = "The chat template itself prints the time (strftime_now)."
+            return Difference(Reason.DYNAMIC_TIME, "template_clock", "chat_template", said=said)
+    detail = "prompt" if prompt_left > 0 else "reply"
+    return Difference(Reason.TEMPLATE_DROPPED, detail, "chat_template", said=_REWRITTEN[detail])
 
 
 def _is_behind_the_leading(difference: Difference | None) -> bool:
