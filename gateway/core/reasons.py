@@ -433,10 +433,10 @@ REASONS: Mapping[Reason, ReasonText] = {
     Reason.TEMPLATE_DROPPED: ReasonText(
         Rung.REUSABLE,
         "Rewritten by the chat template",
-        "The messages are the same, and the chat template writes them in another way once a turn follows: it leaves out "
+        "The messages are the same, and the chat template writes them in another way once others follow: it leaves out "
         "a think block or reasoning, marks earlier turns, or moves tools behind the newest message.",
-        "Give the engine and chat_template a template that writes earlier turns as it wrote them when they were the "
-        "newest (with the think block, with tools in front), or set its arguments (chat_template_kwargs) so that it does.",
+        "Serve a chat template that leaves the history as it was first written (that keeps the think block, and has "
+        "tools in front), or set its arguments for that (chat_template_kwargs).",
         _G,
         subject="The chat template's rewriting of the history",
     ),

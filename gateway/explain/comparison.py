@@ -22,10 +22,6 @@ _EQUAL_SHOWN = 16
 _DIFFERING_SHOWN = 24
 """Tokens shown from the first differing one on."""
 _FORGOTTEN = "The gateway no longer held context blocks of earlier turns, so the conversation's prompt changed once."
-_REWRITTEN = {
-    "prompt": "The chat template ends a prompt in another way than it writes the same turn once others follow.",
-    "reply": "The chat template writes the answer into the history in another way than it was generated.",
-}
 
 
 class Compared(NamedTuple):
@@ -97,12 +93,9 @@ def compare(
     cause = _cause(record, found, kept, difference, prompt_left)
     dropped = 0
     # The prompt's last token may be joined with the reply, so that it alone shows nothing.
-    if is_reply and cause is difference and prompt_left > 1 and record.endpoint == Endpoint.CHAT:
-        in_front = kept.ids[start * TOKEN_BYTES : len(reference.ids)]
-        again = tokens_behind(reference.ids[equal * TOKEN_BYTES :], in_front, 0)
-        dropped = min(again + round((behind - again) * _kept_share(reference, kept, difference)), behind)
-        if dropped == behind:
-            cause = _of_template(record, found, kept, prompt_left)
+    if is_reply and cause is not None and cause is difference and prompt_left > 1 and record.endpoint == Endpoint.CHAT:
+        dropped = round(behind * _kept_share(reference, kept, cause))
+        cause = cause if dropped < behind else _of_template(record, found, prompt_left)
     return Compared(found, equal, behind, cause, windows, dropped=dropped)
 
 
@@ -170,13 +163,10 @@ def _lost_reply(reference: KeptRequest, start: int, own: int) -> int:
     return max(min(len(reference.ids) // TOKEN_BYTES + tokens - 1, own) - start, 0) if tokens else 0
 
 
-def _kept_share(reference: KeptRequest, kept: KeptRequest, difference: Difference | None) -> float:
-    """The share of a reply that comes back unchanged, from its beginning, in what comes back; 0 if it is unknown."""
-    if difference is None or difference.message is None:
-        return 0.0
-    text = kept.text.messages[difference.message].text
-    equal = max((common_length(reply.text or "", text) for reply in reference.replies), default=0)
-    return equal / max(len(text), 1)
+def _kept_share(reference: KeptRequest, kept: KeptRequest, difference: Difference) -> float:
+    """How much of a reply that comes back changed stands in front of the change, as a share of what comes back."""
+    text = kept.text.messages[difference.message or 0].text
+    return max((common_length(reply.text or "", text) for reply in reference.replies), default=0) / max(len(text), 1)
 
 
 def _cause(
@@ -196,28 +186,28 @@ def _cause(
         return msgspec.structs.replace(difference, reason=Reason.CONTEXT_LOST, detail="forgotten", said=_FORGOTTEN)
     came_parsed = difference is not None and difference.detail == "parsed"
     if difference is None or (came_parsed and not any(reply.has_calls for reply in found.reference.replies)):
-        return _of_template(record, found, kept, prompt_left) or difference
+        return _of_template(record, found, prompt_left) or difference
     return difference
 
 
-def _of_template(record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, prompt_left: int) -> Difference | None:
+def _of_template(record: RequestRecord, found: ReferenceMatch, prompt_left: int) -> Difference | None:
     """What the chat template changes by itself; None for prompts without one.
 
     ``prompt_left``: tokens of the reference's prompt behind the first differing one; 0 or less if it is in the reply.
     """
     if record.endpoint != Endpoint.CHAT:
         return None
-    before = found.reference
     if record.template_tells_time:
         # Templates print the time in front of the messages, and rewrite the newest ones.
-        characters = sum(len(message.text) for message in before.text.messages)
-        tools = sum(len(tool.raw) for tool in before.text.tools)
-        equal = len(before.ids) // TOKEN_BYTES - prompt_left
-        if equal * 2 * (characters + tools) < len(before.ids) // TOKEN_BYTES * characters:
+        text, tokens = found.reference.text, len(found.reference.ids) // TOKEN_BYTES
+        characters = sum(len(message.text) for message in text.messages)
+        whole = characters + sum(len(tool.raw) for tool in text.tools)
+        if (tokens - prompt_left) * 2 * whole < tokens * characters:
             said = "The chat template itself prints the time (strftime_now)."
             return Difference(Reason.DYNAMIC_TIME, "template_clock", "chat_template", said=said)
-    detail = "prompt" if prompt_left > 0 else "reply"
-    return Difference(Reason.TEMPLATE_DROPPED, detail, "chat_template", said=_REWRITTEN[detail])
+    detail = "prompt" if prompt_left > 0 else "answer"
+    said = f"The chat template writes the {detail} in another way once other messages follow."
+    return Difference(Reason.TEMPLATE_DROPPED, detail, "chat_template", said=said)
 
 
 def _is_behind_the_leading(difference: Difference | None) -> bool:
