@@ -67,8 +67,9 @@ def compare(
     then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(record, found, kept, equal, known, places=places)
-    start, lost_reply = max(equal, known), 0
+    lost_reply = 0
     if len(record.parts) == 1:
+        start = max(equal, known)
         behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
         own = len(kept.ids) // TOKEN_BYTES
         if equal < known and own - known <= record.block_size:
@@ -191,11 +192,11 @@ def _cause(
 
 
 def _of_template(record: RequestRecord, found: ReferenceMatch, prompt_left: int) -> Difference | None:
-    """What the chat template changes by itself; None for prompts without one.
+    """What the chat template changes by itself; None for prompts without one, and for those that the engine cuts.
 
     ``prompt_left``: tokens of the reference's prompt behind the first differing one; 0 or less if it is in the reply.
     """
-    if record.endpoint != Endpoint.CHAT:
+    if record.endpoint != Endpoint.CHAT or "truncate_prompt_tokens" in found.reference.text.arguments:
         return None
     if record.template_tells_time:
         # Templates print the time in front of the messages, and rewrite the newest ones.

@@ -151,7 +151,7 @@ def _value_in(around: Sequence[str], beside: Sequence[str], name: str, member: r
     """The value of a member of a prompt. Beside data a date has to be near now, behind a label that says "now"."""
     if any(map(speaks_of_data, around)):
         return None
-    others = [each for each in (*around, *beside) if not _varies(each)]
+    others = [each for each in (*around, *beside) if not _varies(each) and each not in BARE_LABELS]
     is_data = any(map(speaks_of_data, others)) or not _SPEAKERS.isdisjoint(around)
     if not _varies(name) and (is_data or not all(map(speaks_of_now, others))):
         return None
