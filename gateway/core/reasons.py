@@ -435,8 +435,8 @@ REASONS: Mapping[Reason, ReasonText] = {
         "Rewritten by the chat template",
         "The messages are the same, and the chat template writes them in another way once others follow: it leaves out "
         "a think block or reasoning, marks earlier turns, or moves tools behind the newest message.",
-        "Serve a chat template that leaves the history as it was first written (that keeps the think block, and has "
-        "tools in front), or set its arguments for that (chat_template_kwargs).",
+        "Serve a chat template that keeps the history as it was first written (think block in it, tools in front), or "
+        "set its arguments for that (chat_template_kwargs).",
         _G,
         subject="The chat template's rewriting of the history",
     ),

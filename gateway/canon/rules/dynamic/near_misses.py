@@ -111,8 +111,7 @@ def near_misses(
             for each in not_taken:
                 start, end = each.start + at, each.end + at
                 is_data = each.reason in _IN_PROSE and zones.hold(start, end)
-                reason = NotTaken.IN_DATA if is_data else each.reason
-                refused.append(each._replace(start=start, end=end, reason=reason))
+                refused.append(Refused(start, end, each.is_time, NotTaken.IN_DATA if is_data else each.reason))
         at += len(line) + 1
     refused += _off_or_placed(text, lines, placed, pointer, settings, now=now)
     distances = {(each.finding.start, each.finding.end): _distance(each.finding, now) for each in placed}
