@@ -74,6 +74,7 @@ class Reason(StrEnum):
     CONTEXT_LOST = "context_lost"
     ARGUMENTS_CHANGED = "arguments_changed"
     TEMPLATE_CHANGED = "template_changed"
+    TEMPLATE_DROPPED = "template_dropped"
     PROMPT_VERSION_CHANGED = "prompt_version_changed"
     TOKENIZER_CHANGED = "tokenizer_changed"
     MODEL_UPDATED = "model_updated"
@@ -428,6 +429,16 @@ REASONS: Mapping[Reason, ReasonText] = {
         "changes, and declare the most used prefixes under warm.file.",
         _G,
         subject="The change of the chat template",
+    ),
+    Reason.TEMPLATE_DROPPED: ReasonText(
+        Rung.REUSABLE,
+        "Rewritten by the chat template",
+        "The messages are the same, and the chat template writes them in another way once others follow: it leaves out "
+        "a think block or reasoning, marks earlier turns, or moves tools behind the newest message.",
+        "Serve a chat template that keeps the history as it was first written (think block in it, tools in front), or "
+        "set its arguments for that (chat_template_kwargs).",
+        _G,
+        subject="The chat template's rewriting of the history",
     ),
     Reason.PROMPT_VERSION_CHANGED: ReasonText(
         Rung.REUSABLE,

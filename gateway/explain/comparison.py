@@ -9,8 +9,10 @@ from gateway.canon.document_places import DocumentPlace
 from gateway.core.explanation import Difference, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
+from gateway.core.request import Endpoint
 from gateway.explain.context_blocks import is_block_missing, is_in_newest, own_share
 from gateway.explain.diff import find_difference
+from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
 from gateway.explain.seen.seen_prompts import changed, of_other_version
@@ -41,6 +43,7 @@ class Compared(NamedTuple):
     difference: Difference | None
     tokens: TokenWindows | None = None
     rounded: int = 0
+    dropped: int = 0
 
 
 def compare(
@@ -83,10 +86,18 @@ def compare(
         behind = round(behind * own_share(reference.text, kept.text, blocks))
         if not behind:
             return Compared(found, equal, 0, None)
-    if difference is not None and difference.reason is Reason.REPLY_RERENDERED:
+    prompt_left = len(reference.ids) // TOKEN_BYTES - equal
+    is_reply = difference is not None and difference.reason is Reason.REPLY_RERENDERED
+    if is_reply or (difference is None and prompt_left > 0):
         behind = max(behind, lost_reply)
     windows = _windows(ids, kept.ids, equal, [len(part) // TOKEN_BYTES for part in record.parts])
-    return Compared(found, equal, behind, _cause(record, found, kept, difference), windows)
+    cause = _cause(record, found, kept, difference, prompt_left)
+    dropped = 0
+    # The prompt's last token may be joined with the reply, so that it alone shows nothing.
+    if is_reply and cause is not None and cause is difference and prompt_left > 1 and record.endpoint == Endpoint.CHAT:
+        dropped = round(behind * _kept_share(reference, kept, cause))
+        cause = cause if dropped < behind else _of_template(record, found, prompt_left)
+    return Compared(found, equal, behind, cause, windows, dropped=dropped)
 
 
 def _nearest(found: ReferenceMatch, prompt: bytes) -> tuple[bytes, int]:
@@ -153,10 +164,16 @@ def _lost_reply(reference: KeptRequest, start: int, own: int) -> int:
     return max(min(len(reference.ids) // TOKEN_BYTES + tokens - 1, own) - start, 0) if tokens else 0
 
 
+def _kept_share(reference: KeptRequest, kept: KeptRequest, difference: Difference) -> float:
+    """How much of a reply that comes back changed stands in front of the change, as a share of what comes back."""
+    text = kept.text.messages[difference.message or 0].text
+    return max((common_length(reply.text or "", text) for reply in reference.replies), default=0) / max(len(text), 1)
+
+
 def _cause(
-    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, difference: Difference | None
+    record: RequestRecord, found: ReferenceMatch, kept: KeptRequest, difference: Difference | None, prompt_left: int
 ) -> Difference | None:
-    """The first difference, or another cause of differing tokens."""
+    """The first difference, or another cause of differing tokens. ``prompt_left``: as for ``_of_template``."""
     reason = changed(found.reference.where, record.where)
     if reason is not None and (difference is None or reason is Reason.TEMPLATE_CHANGED):
         return _elsewhere(reason)
@@ -168,14 +185,30 @@ def _cause(
     is_lost = record.canonical.context_lost and found.same_conversation
     if is_lost and difference is not None and is_block_missing(found.reference.text, kept.text, difference):
         return msgspec.structs.replace(difference, reason=Reason.CONTEXT_LOST, detail="forgotten", said=_FORGOTTEN)
-    if difference is None and record.template_tells_time:
-        return Difference(
-            Reason.DYNAMIC_TIME,
-            "template_clock",
-            "chat_template",
-            said="The chat template itself prints the time (strftime_now).",
-        )
+    came_parsed = difference is not None and difference.detail == "parsed"
+    if difference is None or (came_parsed and not any(reply.has_calls for reply in found.reference.replies)):
+        return _of_template(record, found, prompt_left) or difference
     return difference
+
+
+def _of_template(record: RequestRecord, found: ReferenceMatch, prompt_left: int) -> Difference | None:
+    """What the chat template changes by itself; None for prompts without one, and for those that the engine cuts.
+
+    ``prompt_left``: tokens of the reference's prompt behind the first differing one; 0 or less if it is in the reply.
+    """
+    if record.endpoint != Endpoint.CHAT or "truncate_prompt_tokens" in found.reference.text.arguments:
+        return None
+    if record.template_tells_time:
+        # Templates print the time in front of the messages, and rewrite the newest ones.
+        text, tokens = found.reference.text, len(found.reference.ids) // TOKEN_BYTES
+        characters = sum(len(message.text) for message in text.messages)
+        whole = characters + sum(len(tool.raw) for tool in text.tools)
+        if (tokens - prompt_left) * 2 * whole < tokens * characters:
+            said = "The chat template itself prints the time (strftime_now)."
+            return Difference(Reason.DYNAMIC_TIME, "template_clock", "chat_template", said=said)
+    detail = "prompt" if prompt_left > 0 else "answer"
+    said = f"The chat template writes the {detail} in another way once other messages follow."
+    return Difference(Reason.TEMPLATE_DROPPED, detail, "chat_template", said=said)
 
 
 def _is_behind_the_leading(difference: Difference | None) -> bool:

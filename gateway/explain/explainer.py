@@ -193,7 +193,8 @@ def _explained(
         ladder.climb(ladder.at + round(rounded * scale), Reason.BLOCK_BOUNDARY)
         behind -= rounded
     reason = compared.difference.reason if compared and compared.difference else Reason.UNCLASSIFIED
-    ladder.climb(ladder.at + round(behind * scale), reason)
+    dropped = ladder.at + round(compared.dropped * scale) if compared else 0
+    ladder.climb_by(ladder.at + round(behind * scale), [(dropped, Reason.TEMPLATE_DROPPED), (0, reason)])
     is_new = compared is None and not other
     ladder.climb(ladder.prompt_tokens, Reason.FIRST_SEEN if is_new else Reason.NEW_CONTENT)
     return _explanation(record, ladder, compared, turn=kept.text.turn, was_skipped=False)

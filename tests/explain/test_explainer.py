@@ -360,6 +360,73 @@ def test_template_that_prints_the_time_is_named_where_the_texts_are_equal(explai
     assert explanation.difference.detail == "template_clock"
 
 
+def turns(fields=None, **about):
+    """A turn, and the next one: the same messages, whose template ends the first prompt in other tokens."""
+    first = asked([*SYSTEM, *QUESTION, 1, 2, 3], chat("Be brief." * 9, "Hello"), session="s", **about)
+    grown = [*SYSTEM, *QUESTION, 1, *range(5000, 5020), *range(6000, 6010)]
+    body = chat("Be brief." * 9, "Hello", "Hi, what can I do?", "And?", **fields or {})
+    return first, asked(grown, body, 1, cached=48, held=48, session="s", **about)
+
+
+def reply(text, ids_known=True, **has):
+    return (ReplyChoice(text, ids(range(5000, 5020)) if ids_known else None, 20, **has),)
+
+
+@pytest.mark.parametrize("tells_time", [False, True])
+def test_template_that_rewrites_the_end_of_a_prompt_is_named_where_the_texts_are_equal(explainer, tells_time):
+    first, second = turns(replies=reply("Hi, what can I do?"), template_tells_time=tells_time)
+    explainer.explain(first)
+    explanation = explainer.explain(second)
+    assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 13, Reason.TEMPLATE_DROPPED: 20, Reason.NEW_CONTENT: 10}
+    assert (explanation.difference.reason, explanation.difference.detail) == (Reason.TEMPLATE_DROPPED, "prompt")
+
+
+def test_reply_of_unknown_tokens_behind_what_the_template_rewrites_costs_what_was_generated(explainer):
+    first, second = turns(replies=reply("Hi, what can I do?", ids_known=False))
+    explainer.explain(first)
+    assert missed(explainer.explain(second))[Reason.TEMPLATE_DROPPED] == 21
+
+
+def test_reasoning_that_comes_back_and_is_left_out_is_the_templates(explainer):
+    messages = [{"role": "user", "content": "Look"}]
+    body = orjson.dumps({"model": "demo", "messages": messages})
+    explainer.explain(asked(SYSTEM, body, session="s", replies=(ReplyChoice(None, None, 13, has_reasoning=True),)))
+    messages += [
+        {"role": "assistant", "content": "Here.", "reasoning": "Where is it?"},
+        {"role": "user", "content": "Thanks"},
+    ]
+    body = orjson.dumps({"model": "demo", "messages": messages})
+    explanation = explainer.explain(asked([*SYSTEM, *range(5000, 5040)], body, 1, cached=32, held=32, session="s"))
+    assert missed(explanation) == {Reason.BLOCK_BOUNDARY: 8, Reason.TEMPLATE_DROPPED: 12, Reason.NEW_CONTENT: 28}
+    assert explanation.difference.detail == "answer"
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 1])
+def test_reply_that_is_changed_behind_what_the_template_rewrites_is_the_clients_from_there_on(explainer, share):
+    text = "Hi, what can I do?"
+    kept = round(len(text) * share)
+    first, second = turns(replies=reply(text[:kept] + "#" * (len(text) - kept) + " Bye."))
+    explainer.explain(first)
+    parts = missed(explainer.explain(second))
+    assert parts.get(Reason.TEMPLATE_DROPPED, 0) == 20 * share
+    assert parts.get(Reason.REPLY_RERENDERED, 0) == 20 - 20 * share
+
+
+def test_what_the_client_does_to_the_prompt_is_never_the_templates(explainer):
+    first, second = turns(replies=reply("Hi, what can I do?"), fields={"chat_template_kwargs": {"thinking": True}})
+    explainer.explain(first)
+    assert missed(explainer.explain(second))[Reason.ARGUMENTS_CHANGED] == 20
+
+
+@pytest.mark.parametrize("field", [{"prompt": "Once upon a time"}, {"truncate_prompt_tokens": 60}])
+def test_prompts_without_a_template_and_those_that_are_cut_have_no_such_reason(explainer, field):
+    endpoint = "/v1/completions" if "prompt" in field else "/v1/chat/completions"
+    body = orjson.dumps({"model": "demo", **field}) if "prompt" in field else chat("Be brief.", "Hello", **field)
+    for at in range(2):
+        explanation = explainer.explain(asked([at, *SYSTEM, *QUESTION], body, at, endpoint=endpoint, session="s"))
+    assert missed(explanation)[Reason.UNCLASSIFIED] == 60
+
+
 def test_other_tokenizer_makes_other_tokens_of_the_same_text(explainer):
     body = chat("Be brief and kind to everybody who asks.", "Hello there")
     explainer.explain(asked(SYSTEM, body, session="s", where=SpaceKey("demo", "one", "v")))

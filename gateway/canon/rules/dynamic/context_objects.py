@@ -4,12 +4,18 @@ Such an object stands alone on its line or lines, at most behind a label such as
 an object with such a name. All its names are those of a context (``now``, ``timezone``, ``request_id``), and all its
 values are texts, numbers or words such as ``true``.
 Other JSON is data: records, examples, answers of an API.
+
+A text that is nothing but one JSON object is the prompt itself: its members are labels. Those in arrays are not: they
+belong to records or examples.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from gateway.canon.lexicon import alternatives, entries
 from gateway.canon.recognizer.calendar_words import marked
@@ -34,8 +40,10 @@ _OBJECT = re.compile(
     re.MULTILINE,
 )
 _VALUE = re.compile(
-    r'"(?P<name>[^"\\\n]{1,60}+)"\s*+:\s*+(?:"(?P<text>(?:[^"\\\n]|\\.){0,300}+)"|(?P<plain>[^\s,}"]+))'
+    r'"(?P<name>(?:[^"\\\n]|\\u[\dA-Fa-f]{4}){1,60}+)"\s*+:'
+    r'\s*+(?:"(?P<text>(?:[^"\\\n]|\\.){0,300}+)"|(?P<plain>[^\s,}"{\[\]]+))'
 )
+_ESCAPE = re.compile(r"\\u([\dA-Fa-f]{4})")
 _ASKS = re.compile(
     rf"(?<!\w)(?:{alternatives(entries('sentences', 'asks_for') + entries('sentences', 'hypothetical_ids'))})(?!\w)"
     rf"|{alternatives(entries('sentences', 'hypothetical_ids_unspaced'))}"
@@ -45,6 +53,8 @@ _SENTENCE = re.compile(r"[.!?。！？]\s+(?=\S)")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127}")
 _DIGIT = re.compile(r"[0-9]")
 _LONGEST_FRONT = 300
+_MARK = "\ue000"
+_MOST_MEMBERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,8 @@ def context_objects(text: str) -> list[ContextObject]:
     """
     if "{" not in text or '"' not in text:
         return []
+    if (prompt := _whole_prompt(text)) is not None:
+        return [prompt]
     found: list[ContextObject] = []
     names: Counter[str] = Counter()
     for match in _OBJECT.finditer(text):
@@ -90,6 +102,61 @@ def masked(text: str, objects: Sequence[ContextObject]) -> str:
         out += (text[at : each.start], "\n".join("x" * len(line) for line in text[each.start : each.end].split("\n")))
         at = each.end
     return "".join(out) + text[at:]
+
+
+def _whole_prompt(text: str) -> ContextObject | None:
+    """The whole text as one object; None if it is none, or has no varying values besides those of records."""
+    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if text[start] != "{" or text[end - 1] != "}" or _MARK in text:
+        return None
+    all_members = list(islice(_VALUE.finditer(text), _MOST_MEMBERS + 1))
+    named = [(field_name(_decoded(each["name"])), each) for each in all_members]
+    members = [(name, each) for name, each in named if _varies(name) or name in BARE_LABELS]
+    if not members or len(named) > _MOST_MEMBERS:
+        return None
+    # With a mark in the place of each value, the parser shows where the value stands.
+    parts, at = [""], 0
+    for number, (_, each) in enumerate(members):
+        parts += (text[at : each.end("name") + 1], f':"{_MARK}{number}"')
+        at = each.end()
+    try:
+        placed = list(_marked_members(json.loads("".join(parts) + text[at:])))
+    except (ValueError, RecursionError):
+        return None
+    counts = Counter(members[number][0] for number, *_ in placed)
+    once = [each for each in placed if counts[members[each[0]][0]] == 1]
+    values = [_value_in(around, beside, *members[number]) for number, around, beside in once]
+    return ContextObject(start, end, found) if (found := [each for each in values if each is not None]) else None
+
+
+def _decoded(text: str) -> str:
+    """Characters in place of their escapes, as ``json.dumps`` writes them."""
+    return _ESCAPE.sub(lambda each: chr(int(each[1], 16)), text) if "\\" in text else text
+
+
+def _marked_members(tree: dict[str, Any]) -> Iterator[tuple[int, Sequence[str], Sequence[str]]]:
+    """The numbers of marked members outside of arrays, with the names of the objects around and of all beside them."""
+    left: list[tuple[dict[str, Any], tuple[str, ...]]] = [(tree, ())]
+    while left:
+        members, around = left.pop()
+        names = [field_name(name) for name in members]
+        for name, value in zip(names, members.values(), strict=True):
+            if isinstance(value, dict):
+                left.append((value, (*around, name)))
+            elif isinstance(value, str) and value.startswith(_MARK):
+                yield int(value[1:]), around, names
+
+
+def _value_in(around: Sequence[str], beside: Sequence[str], name: str, member: re.Match[str]) -> VaryingValue | None:
+    """The value of a member of a prompt. Beside data a date has to be near now, behind a label that says "now"."""
+    if any(map(speaks_of_data, around)):
+        return None
+    others = [each for each in (*around, *beside) if not _varies(each) and each not in BARE_LABELS]
+    is_data = any(map(speaks_of_data, others)) or not _SPEAKERS.isdisjoint(around)
+    if not _varies(name) and (is_data or not all(map(speaks_of_now, others))):
+        return None
+    value = _value(name, member)
+    return value.doubted() if value is not None and is_data else value
 
 
 def _varies(name: str) -> bool:
@@ -121,13 +188,13 @@ def _is_asked_for(text: str, start: int) -> bool:
 def _value(name: str, member: re.Match[str]) -> VaryingValue | None:
     """The value of a member, if it varies."""
     group = "plain" if member["text"] is None else "text"
-    value, start, end = member[group], *member.span(group)
+    value, start, end = _decoded(member[group]), *member.span(group)
     if not _DIGIT.search(value):
         return None
     if (known := name_of_id(name)) is not None:
         if not _ID.fullmatch(value):
             return None
-        return VaryingValue(start, end, start, end, *known, need=Need.NEAR)
+        return VaryingValue(start, end, start, end, *known, need=Need.NEAR, is_plain=group == "plain")
     if name not in SURE_FIELDS and name not in NOW_LABELS and name not in BARE_LABELS:
         return None
     marks = marked(value)
@@ -136,7 +203,7 @@ def _value(name: str, member: re.Match[str]) -> VaryingValue | None:
         return None
     read = moment(value)
     need = Need.COMPANION if name in BARE_LABELS and read is None else Need.NEAR
-    return VaryingValue(start, end, start, end, "time", False, read, need, is_sure=name in SURE_FIELDS)
+    return VaryingValue(start, end, start, end, "time", False, read, need, name in SURE_FIELDS, group == "plain")
 
 
 def values_of(objects: Sequence[ContextObject]) -> Iterator[VaryingValue]:

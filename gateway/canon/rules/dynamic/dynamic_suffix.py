@@ -285,7 +285,7 @@ class DynamicSuffix:
                 number = below + len(values) + 1
                 values[number] = text.text[piece.start : piece.end]
                 names = " and ".join(piece.names)
-                pointer = self._form.pointer(number)
+                pointer = piece.marked(self._form.pointer(number))
                 summary = f"Varying values ({names}) are moved behind the last message; {pointer} replaces them."
                 edits.append(Edit(self.name, "moved", text.path, values[number], pointer, piece.start, summary))
         return edits, values

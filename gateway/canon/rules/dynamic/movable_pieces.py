@@ -39,6 +39,7 @@ class VaryingValue:
         need: Condition for moving it.
         is_sure: Whether its label says that it is the current one, so that a date far from now counts, too:
             clocks may be wrong, and requests are replayed.
+        is_plain: Whether it is JSON without quotation marks, such as a number.
     """
 
     start: int
@@ -50,6 +51,7 @@ class VaryingValue:
     read: Moment | None = None
     need: Need = Need.NOTHING
     is_sure: bool = False
+    is_plain: bool = False
 
     def needing(self, need: Need) -> "VaryingValue":
         """A copy with another condition."""
@@ -93,12 +95,18 @@ class MovablePiece:
         end: End offset.
         names: Names of the values in it.
         lasting: Names of the values that are constant within a conversation, each with the constant part of the piece.
+        is_plain: As in ``VaryingValue``; so that the JSON stays valid, quotation marks are put around its pointer.
     """
 
     start: int
     end: int
     names: tuple[str, ...]
     lasting: tuple[tuple[str, str], ...]
+    is_plain: bool = False
+
+    def marked(self, pointer: str) -> str:
+        """What takes its place."""
+        return f'"{pointer}"' if self.is_plain else pointer
 
 
 def pieces(text: str, found: Sequence[VaryingValue]) -> list[MovablePiece]:
@@ -214,6 +222,7 @@ def _piece(text: str, start: int, end: int, values: Sequence[_Value]) -> Movable
         end,
         tuple(dict.fromkeys(part.name for part in parts)),
         tuple((part.name, rest) for part in parts if part.lasts),
+        any(part.is_plain for part in parts),
     )
 
 

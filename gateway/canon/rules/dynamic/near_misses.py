@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from gateway.canon.code_spans import touched
 from gateway.canon.recognizer import id_kinds
 from gateway.canon.recognizer.moments import moment
+from gateway.canon.rules.dynamic.context_objects import context_objects, masked, values_of
 from gateway.canon.rules.dynamic.dynamic_suffix import BlockForm
 from gateway.canon.rules.dynamic.finding import elements_in, times_in
 from gateway.canon.rules.dynamic.id_finder import ids_in
 from gateway.canon.rules.dynamic.label_before import WORDS
 from gateway.canon.rules.dynamic.movable_pieces import VaryingValue, lowered
 from gateway.canon.rules.dynamic.not_taken import NotTaken, Refused
+from gateway.canon.rules.dynamic.quoted_data import QuotedData
 from gateway.canon.rules.dynamic.search import PlacedFinding, current, kind_name, placement
 from gateway.canon.texts import LONGEST_TEXT
 
@@ -45,7 +47,7 @@ _SAID = {
     NotTaken.CONSTANT: "its label is not that of a request or a conversation, so it may be the same every time;"
     " if it is not, declare it in canon.dynamic_suffix.slots",
     NotTaken.LINE_BEGIN: "it begins a line, as ids in lists and records do",
-    NotTaken.IN_DATA: "it stands in a quotation, code, a table, an example or a document",
+    NotTaken.IN_DATA: "it stands in a quotation, code, JSON, a table, an example or a document",
     NotTaken.UNKNOWN_HEADING: "it stands under a heading that may announce data",
     NotTaken.AT_POINTER: "it stands at the mark of a value that was moved before",
     NotTaken.MANY: "there are more than three ids without a label, or more than 50 values of its kind, as in data",
@@ -55,6 +57,7 @@ _SAID = {
     " with a label and a colon",
     NotTaken.ALONE: "it is a time of day, and no current date stands beside it",
 }
+_IN_PROSE = frozenset({NotTaken.IN_SENTENCE, NotTaken.WEAK_LABEL})
 _ORDER = {reason: number for number, reason in enumerate((NotTaken.FAR, *_SAID, NotTaken.OFF, NotTaken.NO_LABEL))}
 """What is closest to being taken comes first."""
 
@@ -95,15 +98,20 @@ def near_misses(
         return []
     pointer = BlockForm(settings).pattern
     marks = sorted([*moved, *(found.span() for found in pointer.finditer(text))])
-    lines = text.split("\n")
-    placed: list[PlacedFinding] = []
+    whole, objects = text, context_objects(text)
+    text = masked(text, objects)
+    lines, zones = text.split("\n"), QuotedData(text)
+    placed = [PlacedFinding(each, text.count("\n", 0, each.start)) for each in values_of(objects)]
     refused: list[Refused] = []
     at = 0
     for number, line in enumerate(lines):
         if len(line) <= _LONGEST_LINE and (_DIGIT.search(line) or not line.isascii()):
             found, not_taken = _in_line(line)
             placed += (PlacedFinding(each.moved(at), number) for each in found)
-            refused += (each._replace(start=each.start + at, end=each.end + at) for each in not_taken)
+            for each in not_taken:
+                start, end = each.start + at, each.end + at
+                is_data = each.reason in _IN_PROSE and zones.hold(start, end)
+                refused.append(Refused(start, end, each.is_time, NotTaken.IN_DATA if is_data else each.reason))
         at += len(line) + 1
     refused += _off_or_placed(text, lines, placed, pointer, settings, now=now)
     distances = {(each.finding.start, each.finding.end): _distance(each.finding, now) for each in placed}
@@ -112,7 +120,7 @@ def near_misses(
         if each.start in out or touched(marks, each.start, each.end):
             continue
         said = _said(each, distances.get((each.start, each.end)))
-        value = text[each.start : each.end]
+        value = whole[each.start : each.end]
         shown = value if len(value) <= _SHOWN_CHARS else value[: _SHOWN_CHARS - 1] + "…"
         out[each.start] = NearMiss(each.start, each.end, shown, each.is_time, each.reason, said)
     return sorted(out.values(), key=lambda each: (_ORDER[each.reason], each.start))

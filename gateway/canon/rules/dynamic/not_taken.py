@@ -28,7 +28,7 @@ class NotTaken(StrEnum):
     OFF = "off"
     """Its kind is not in ``dynamic_suffix.built_in``."""
     IN_DATA = "in_data"
-    """It stands in a quotation, code, a table, an example or a document."""
+    """It stands in a quotation, code, JSON, a table, an example or a document."""
     UNKNOWN_HEADING = "unknown_heading"
     """It stands under a heading that may announce data."""
     AT_POINTER = "at_pointer"

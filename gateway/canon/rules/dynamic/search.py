@@ -4,6 +4,7 @@ Findings are cached, because leading messages recur with every request. A date w
 the lines around it do not look like data.
 """
 
+import dataclasses
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -220,7 +221,7 @@ class Search:
         shifts: list[int] = [0]
         at = length = 0
         for number, piece in enumerate(out):
-            pointer = mark(number)
+            pointer = piece.marked(mark(number))
             kept += (text[at : piece.start], pointer)
             length += piece.start - at + len(pointer)
             at = piece.end
@@ -233,7 +234,7 @@ class Search:
             # A piece across a pointer is skipped: it would move the pointer.
             if number == bisect_right(fronts, piece.end) - 1:
                 by = shifts[number]
-                more.append(MovablePiece(piece.start + by, piece.end + by, piece.names, piece.lasting))
+                more.append(dataclasses.replace(piece, start=piece.start + by, end=piece.end + by))
         return more
 
     def _once(self, text: str, now: float, model: str, tenant: str) -> list[MovablePiece]:

@@ -22,6 +22,8 @@ PIECES = {
     "opened objects": '{\n"now": 1,',
     "elements": "<now>2026-11-21T10:02</now>",
     "as of": "as of 2026-11-21 10:02 you are. ",
+    "members": '{"now": "2026-11-21T10:02", "a": "x", ',
+    "opened prompts": '{"now":{"a":',
     "no blanks": "今天是2026年11月21日。",
 }
 
