@@ -77,6 +77,7 @@ def replica_at(
         "url": f"{scheme}://{host}:{port}",
         "id": name,
         "api_key": template.api_key,
+        **{name: getattr(template, name) for name in ("ca_file", "cert_file", "key_file") if scheme == "https"},
         "region": zone if template.region == ZONE else template.region,
         "events": template.events.replace(HOST, host),
         "replay": None if template.replay is None else template.replay.replace(HOST, host),

@@ -75,7 +75,7 @@ class EngineAccess:
 
     def __init__(self, client: HttpClient, replica: ReplicaSettings, timeout_seconds: float) -> None:
         self._client = client
-        self._origin = Origin.parse(replica.url)
+        self._origin = Origin.parse(replica.url, replica.tls_files)
         self._timeout = timeout_seconds
         key = replica.api_key
         self._login = [] if key is None else [(b"authorization", f"Bearer {key.get_secret_value()}".encode("latin-1"))]
