@@ -113,8 +113,8 @@ class ServerSettings(BaseModel):
     """TCP port clients connect to. 0 takes any free port, which the log then names."""
 
     root_path: str = ""
-    """Prefix of the paths of the public port, such as `/llm` where an ingress passes `/llm/v1/chat/completions` on as it
-    is: it is taken off before anything else looks at the path. Paths without it are served as well, as probes use them.
+    """Prefix of the paths of the public port, such as `/llm` where an ingress passes `/llm/v1/models` on as it is.
+    It is taken off before anything else looks at the path. Paths without it are served as well, as probes use them.
     Empty: none, for ingresses that take their prefix off themselves."""
 
     admin_host: str = "127.0.0.1"

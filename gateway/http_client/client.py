@@ -22,7 +22,6 @@ from gateway.http_client.connection import (
     TransportError,
 )
 
-
 TlsFiles = tuple[os.PathLike[str] | None, os.PathLike[str] | None, os.PathLike[str] | None]
 """Certificates of the authorities to trust in place of the system's, own certificate, and its key; None: none."""
 
@@ -89,7 +88,9 @@ def _context(files: tuple[tuple[str, int] | None, ...]) -> ssl.SSLContext:
     return tls_context(*(None if each is None else each[0] for each in files))
 
 
-def tls_context(ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None) -> ssl.SSLContext:
+def tls_context(
+    ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None
+) -> ssl.SSLContext:
     """For connections to engines.
 
     Args:

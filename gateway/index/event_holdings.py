@@ -79,6 +79,11 @@ class EventHoldings:
         """The blocks of one target; None before its first event."""
         return self._parts.get(target)
 
+    def problem(self, target: Target) -> str:
+        """See ``EventIndex``."""
+        part = self._parts.get(target)
+        return part.problem if part else ""
+
     def apply(self, target: Target, event: KvEvent) -> None:
         """See ``EventIndex``."""
         if self._purging:
@@ -154,6 +159,8 @@ class EventHoldings:
                 depth = found[part.holders].get(part.bit, 0)
                 if depth and part.blocks.gaps:
                     depth = part.holders.depth(hashes, limit, part.bit)
+                if depth and part.others:
+                    depth = part.reusable(hashes, depth)
             depths.append(depth)
         return depths
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
 from index.event_index import TARGET, depth, digest, event_index
 
-from gateway.core.kv_events import BlockRemoved, BlockStored
 from gateway.core.prompt import MediaItem
 
 SIZE = 16
@@ -186,34 +185,6 @@ def test_prompt_is_found_only_where_salt_adapter_and_images_are_the_same():
         assert [depth(pair.index, asked, SIZE) for asked in pictures] == [
             4 if asked == stored else 1 for asked in pictures
         ]
-
-
-@given(
-    order=st.lists(steps, max_size=25),
-    blocks=st.integers(4, 14),
-    sparse_first=st.booleans(),
-    size=st.sampled_from([16, 32]),
-)
-def test_group_that_keeps_whole_prefixes_is_followed_whichever_is_received_first(order, blocks, sparse_first, size):
-    """Beside the full group one with a sliding window, whose events have the same names and say other things."""
-    pair = Pair(blocks)
-    both = event_index()
-    if sparse_first:
-        for name, parent in ((1, None), (2, 1)):
-            both.apply(TARGET, BlockStored([name], parent, b"\1\0\0\0" * size, size, group=1, sparse=True))
-    for step, argument in order:
-        reported = pair.do(step, argument)
-        for number, event in enumerate(reported):
-            both.apply(TARGET, event)
-            if isinstance(event, BlockStored):
-                kept = event.names[-1 - number % 2 :]
-                both.apply(TARGET, event._replace(names=kept, group=1, sparse=True, extras=None))
-                both.apply(TARGET, BlockRemoved(kept[:1], group=1))
-        full = pair.index.part(TARGET)
-        if full is not None:
-            assert dict(both.part(TARGET).copies()) == dict(full.copies())
-            for prompt in pair.seen:
-                assert depth(both, prompt, SIZE) == depth(pair.index, prompt, SIZE) >= pair.engine.hit(prompt)
 
 
 def test_cleared_cache_is_empty_at_once_and_fills_again():

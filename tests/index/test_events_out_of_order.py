@@ -165,7 +165,6 @@ def test_run_that_goes_on_behind_a_gap_is_held_once_the_gap_is_filled():
         {"parent": 0},
         {"names": [0, 0]},
         {"names": [5, 5]},
-        {"group": 10**9},
         {"block_size": 2**60},
     ],
 )
