@@ -4,18 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from gateway.config.replica_settings import event_source, header_secret, pem_file, region_name, replay_source
+from gateway.config.replica_settings import TlsSettings, event_source, header_secret, region_name, replay_source
 
 ZONE = "zone"
 """Value of ``template.region``: the zone that Kubernetes reports for each replica."""
@@ -152,21 +143,10 @@ class FileSettings(BaseModel):
     and move it there, so that it is never read half-written. A relative path starts at the working directory."""
 
 
-class TemplateSettings(BaseModel):
+class TemplateSettings(TlsSettings):
     """Settings of all replicas that DNS or Kubernetes lists. The replicas of a file have their own."""
 
-    model_config = _STRICT
-
     api_key: SecretStr | None = Field(default=None, min_length=1)
-    """As in `replicas`."""
-
-    ca_file: Path | None = None
-    """As in `replicas`."""
-
-    cert_file: Path | None = None
-    """As in `replicas`."""
-
-    key_file: Path | None = Field(default=None, validate_default=True)
     """As in `replicas`."""
 
     region: str = ""
@@ -182,11 +162,6 @@ class TemplateSettings(BaseModel):
     @classmethod
     def _secret_fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
         return header_secret(key)
-
-    @field_validator("ca_file", "cert_file", "key_file")
-    @classmethod
-    def _is_a_pem_file(cls, file: Path | None, info: ValidationInfo) -> Path | None:
-        return pem_file(file, info)
 
     @field_validator("region")
     @classmethod

@@ -16,10 +16,50 @@ _HIGHEST_PORT = 65535
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
-class ReplicaSettings(BaseModel):
-    """One engine process that serves the model. A plain URL is short for a replica with only a `url`."""
+class TlsSettings(BaseModel):
+    """Files of the connections to https replicas. They are read again when they change; relative paths start at the
+    working directory."""
 
     model_config = _STRICT
+
+    ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that vouch for an https replica, in place of the system's. Null: the
+    system's, or those in the environment variable `SSL_CERT_FILE`."""
+
+    cert_file: Path | None = None
+    """Certificate (PEM) for https replicas that ask for one (vLLM's `--ssl-cert-reqs 2`). Null: none."""
+
+    key_file: Path | None = Field(default=None, validate_default=True)
+    """Key (PEM, not encrypted) of `cert_file`. Null: it is in `cert_file`."""
+
+    @field_validator("ca_file", "cert_file", "key_file")
+    @classmethod
+    def _is_usable(cls, file: Path | None, info: ValidationInfo) -> Path | None:
+        cert = info.data.get("cert_file")
+        if file is not None and not file.is_file():
+            raise ValueError(f"no such file: {file.absolute()}")
+        if info.field_name == "key_file" and file is not None and cert is None:
+            raise ValueError("only used beside a valid cert_file")
+        try:
+            if info.field_name == "ca_file" and file is not None:
+                tls_context((file, None, None))
+            elif info.field_name == "cert_file" and file is not None and b"BEGIN CERTIFICATE" not in file.read_bytes():
+                raise ValueError(f"no certificate in PEM form: {file}")
+            elif info.field_name == "key_file":
+                tls_context((None, cert, file))
+        except OSError as error:
+            wanted = "certificate" if info.field_name == "ca_file" else "unencrypted key of cert_file"
+            raise ValueError(f"no {wanted} in PEM form: {file or cert} ({error})") from None
+        return file
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """Of an https connection."""
+        return self.ca_file, self.cert_file, self.key_file
+
+
+class ReplicaSettings(TlsSettings):
+    """One engine process that serves the model. A plain URL is short for a replica with only a `url`."""
 
     url: str
     """Where the engine listens: an http or https URL, such as `http://vllm-0:8000`. A path prefix is allowed, a query
@@ -32,18 +72,6 @@ class ReplicaSettings(BaseModel):
     api_key: SecretStr | None = Field(default=None, min_length=1)
     """Secret sent to this replica as `authorization: Bearer`, as vLLM's `--api-key` requires it. Null: no such
     header."""
-
-    ca_file: Path | None = None
-    """Certificates (PEM) of the authorities that vouch for an https replica, in place of those of the system, such as
-    the authority of a cluster. Null: the system's, or those in the environment variable `SSL_CERT_FILE`."""
-
-    cert_file: Path | None = None
-    """Certificate (PEM) that the gateway shows to an https replica that asks for one (vLLM's `--ssl-cert-reqs 2`).
-    Null: none."""
-
-    key_file: Path | None = Field(default=None, validate_default=True)
-    """Key (PEM, not encrypted) of `cert_file`. Null: it is in `cert_file`. These three files are read again when they
-    change; relative paths start at the working directory."""
 
     region: str = ""
     """Where the replica is, for tenants that are pinned to `regions`: letters, digits and `.`, `_`, `:`, `-`. Empty: in
@@ -73,10 +101,12 @@ class ReplicaSettings(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_a_base_url(cls, url: str) -> str:
+    def _is_a_base_url(cls, url: str, info: ValidationInfo) -> str:
         parts = _split_url(url)
         if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("expected an http or https URL, such as http://vllm-0:8000")
+        if parts.scheme == "http" and any(info.data.get(name) for name in TlsSettings.model_fields):
+            raise ValueError("ca_file, cert_file and key_file are only used with https")
         if parts.username is not None:
             raise ValueError("a URL with user or password is not used (give the credential as api_key)")
         if "?" in url or "#" in url:
@@ -111,18 +141,6 @@ class ReplicaSettings(BaseModel):
     def _secret_fits_a_header(cls, key: SecretStr | None) -> SecretStr | None:
         return header_secret(key)
 
-    @field_validator("ca_file", "cert_file", "key_file")
-    @classmethod
-    def _is_a_pem_file(cls, file: Path | None, info: ValidationInfo) -> Path | None:
-        if file is not None and str(info.data.get("url", "https:")).startswith("http:"):
-            raise ValueError("only used with an https URL")
-        return pem_file(file, info)
-
-    @property
-    def tls_files(self) -> TlsFiles:
-        """The files of an https connection."""
-        return self.ca_file, self.cert_file, self.key_file
-
     @field_validator("events")
     @classmethod
     def _is_an_event_source(cls, events: str) -> str:
@@ -154,30 +172,6 @@ def header_secret(key: SecretStr | None) -> SecretStr | None:
     if key is not None and not _VISIBLE_ASCII.fullmatch(key.get_secret_value()):
         raise ValueError("a key travels in a header: expected visible ASCII characters, without spaces")
     return key
-
-
-def pem_file(file: Path | None, info: ValidationInfo) -> Path | None:
-    """The value of ``ca_file``, ``cert_file`` or ``key_file``, which stand in this order, as it is.
-
-    Raises:
-        ValueError: it cannot be used.
-    """
-    field, cert = info.field_name, info.data.get("cert_file")
-    if file is not None and not file.is_file():
-        raise ValueError(f"no such file: {file.absolute()}")
-    try:
-        if field == "ca_file" and file is not None:
-            tls_context(str(file))
-        elif field == "cert_file" and file is not None and "-----BEGIN CERTIFICATE-----" not in file.read_text():
-            raise ValueError(f"no certificate in PEM form: {file}")
-        elif field == "key_file" and cert is not None:
-            tls_context(None, str(cert), None if file is None else str(file))
-        elif field == "key_file" and file is not None and "cert_file" in info.data:
-            raise ValueError("only used beside cert_file")
-    except (OSError, UnicodeDecodeError) as error:
-        wanted = "certificate" if field == "ca_file" else "unencrypted key of cert_file"
-        raise ValueError(f"no {wanted} in PEM form: {file or cert} ({error})") from None
-    return file
 
 
 def event_source(events: str) -> str:

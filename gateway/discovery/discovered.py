@@ -13,7 +13,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from gateway.config.discovery_settings import HOST, ZONE, TemplateSettings
-from gateway.config.replica_settings import ReplicaSettings
+from gateway.config.replica_settings import ReplicaSettings, TlsSettings
 
 
 class SourceFailed(Exception):
@@ -76,8 +76,8 @@ def replica_at(
     values = {
         "url": f"{scheme}://{host}:{port}",
         "id": name,
+        **({name: getattr(template, name) for name in TlsSettings.model_fields} if scheme == "https" else {}),
         "api_key": template.api_key,
-        **{name: getattr(template, name) for name in ("ca_file", "cert_file", "key_file") if scheme == "https"},
         "region": zone if template.region == ZONE else template.region,
         "events": template.events.replace(HOST, host),
         "replay": None if template.replay is None else template.replay.replace(HOST, host),

@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-import os
 import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,12 +22,10 @@ from gateway.http_client.connection import (
     TransportError,
 )
 
-TlsFiles = tuple[os.PathLike[str] | None, os.PathLike[str] | None, os.PathLike[str] | None]
-"""Certificates of the authorities to trust in place of the system's, own certificate, and its key; None: none."""
+TlsFiles = tuple[Path | None, Path | None, Path | None]
+"""Authorities to trust in place of the system's, own certificate, and its key (None: in the certificate's file)."""
 
 NO_FILES: TlsFiles = (None, None, None)
-_CONTEXTS = 256
-"""Contexts that are kept: one for each combination of files, and for each of their versions."""
 
 
 class Origin(msgspec.Struct, frozen=True, cache_hash=True):
@@ -39,8 +37,8 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
         tls: Whether the connection is encrypted.
         path: Prefix of every path, without a trailing slash.
         authority: Value of the ``host`` header.
-        files: For encrypted connections, with the versions in which they were found: an origin whose files have changed
-            is another one, so that no connection of the old files is used again.
+        files: Of an encrypted connection.
+        changed_at: When each of them was changed: with other files it is another origin, without idle connections.
     """
 
     host: str
@@ -48,11 +46,12 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
     tls: bool
     path: str
     authority: str
-    files: tuple[tuple[str, int] | None, ...] = ()
+    files: TlsFiles = NO_FILES
+    changed_at: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, url: str, files: TlsFiles = NO_FILES) -> "Origin":
-        """Take apart an http or https URL. ``files`` are not read before they are needed."""
+        """Take apart an http or https URL."""
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         return cls(
@@ -61,50 +60,23 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
             tls=tls,
             path=parts.path.rstrip("/"),
             authority=parts.netloc.rpartition("@")[2],
-            files=tuple(map(_version, files)),
+            files=files,
+            changed_at=tuple(file.stat().st_mtime_ns for file in files if file is not None and file.exists()),
         )
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS context for asyncio; None for http.
-
-        Raises:
-            OSError: a file cannot be read or used.
-        """
-        return _context(self.files) if self.tls else None
+        """The TLS context for asyncio; None for http. Raises OSError if a file cannot be used."""
+        return tls_context(self.files, self.changed_at) if self.tls else None
 
 
-def _version(file: os.PathLike[str] | None) -> tuple[str, int] | None:
-    if file is None:
-        return None
-    try:
-        return os.fspath(file), os.stat(file).st_mtime_ns
-    except OSError:
-        return os.fspath(file), 0
-
-
-@lru_cache(_CONTEXTS)
-def _context(files: tuple[tuple[str, int] | None, ...]) -> ssl.SSLContext:
-    return tls_context(*(None if each is None else each[0] for each in files))
-
-
-def tls_context(
-    ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None
-) -> ssl.SSLContext:
-    """For connections to engines.
-
-    Args:
-        ca_file: Certificates of the authorities to trust; None for the system's.
-        cert_file: Own certificate; None for none.
-        key_file: Its key, which is not encrypted; None if ``cert_file`` holds it.
-
-    Raises:
-        OSError: a file cannot be read, or holds no certificate or key.
-    """
-    context = ssl.create_default_context(cafile=ca_file)
-    if cert_file is not None:
-        # Without a password OpenSSL would ask for it at the terminal.
-        context.load_cert_chain(cert_file, key_file, password="")
+@lru_cache(256)
+def tls_context(files: TlsFiles, changed_at: tuple[int, ...] = ()) -> ssl.SSLContext:  # noqa: ARG001 - a key
+    """The context for such files. Raises OSError (not kept) if one cannot be read, or holds no certificate or key."""
+    authorities, certificate, key = files
+    context = ssl.create_default_context(cafile=authorities)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks for one at the terminal
     return context
 
 

@@ -138,8 +138,8 @@ async def test_files_are_checked_at_the_start(authority, tmp_path):
         ("key_file", "no unencrypted key of cert_file", {"cert_file": cert}),
         ("key_file", "no unencrypted key of cert_file", {"cert_file": cert, "key_file": locked}),
         ("key_file", "no unencrypted key of cert_file", {"cert_file": stranger, "key_file": key}),
-        ("key_file", "only used beside cert_file", {"key_file": key}),
-        ("ca_file", "only used with an https URL", {"url": "http://a", "ca_file": authority.ca}),
+        ("key_file", "only used beside a valid cert_file", {"key_file": key}),
+        ("url", "only used with https", {"url": "http://a", "ca_file": authority.ca}),
     ]:
         with pytest.raises(ValueError, match=rf"\n{field}\n.*{problem}"):
             ReplicaSettings(**({"url": "https://a"} | fields))
