@@ -15,6 +15,19 @@ _MOST_NAMED = 5
 def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
     """What is wrong with one engine, as far as it says so itself."""
     replica = probe.replica
+    if probe.moved_to:
+        yield DoctorFinding(
+            "replica-redirects",
+            Severity.ERROR,
+            replica.where,
+            f"{replica.settings.url} redirects to {probe.moved_to}. Redirects are not followed: keys and prompts go to "
+            "configured addresses only.",
+            f"set url of {replica.path} to the final address",
+        )
+        return
+    if probe.refusal:
+        yield key_refused(probe, probe.refusal)
+        return
     if not probe.reached:
         yield DoctorFinding(
             "replica-unreachable",
@@ -25,6 +38,23 @@ def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
         )
         return
     yield from _model_findings(probe)
+    if probe.asleep:
+        yield DoctorFinding(
+            "engine-sleeping",
+            Severity.ERROR,
+            replica.where,
+            "The engine is in sleep mode: it answers /health, and requests to it wait or fail.",
+            "wake it up (POST /wake_up), or drain the replica as long as it sleeps",
+        )
+    if probe.external:
+        yield DoctorFinding(
+            "external-cache",
+            Severity.WARNING,
+            replica.where,
+            f"It also caches outside of its GPU ({probe.external}): the gateway sees only those blocks that its events "
+            "name, its resets empty the GPU alone, and whether salts are kept there is up to that cache.",
+            "see docs/external-caches.md, then accept it with --ignore external-cache",
+        )
     if probe.metrics_problem:
         yield DoctorFinding(
             "metrics-missing",
@@ -45,6 +75,18 @@ def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
     if probe.server is not None and probe.server.usage_details is False:
         yield usage_details_off(probe)
     yield from _clock_findings(probe)
+
+
+def key_refused(probe: EngineProbe, status: int) -> DoctorFinding:
+    """The finding about an engine that refuses the gateway's key."""
+    key = "is not the engine's" if probe.replica.settings.api_key else "is not set, and the engine asks for a key"
+    return DoctorFinding(
+        "key-refused",
+        Severity.ERROR,
+        probe.replica.where,
+        f"It answers {status}: api_key of {probe.replica.path} {key}.",
+        f"set api_key of {probe.replica.path} to the engine's --api-key",
+    )
 
 
 def usage_details_off(probe: EngineProbe) -> DoctorFinding:

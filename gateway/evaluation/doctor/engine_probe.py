@@ -5,6 +5,7 @@ with the problem and never an exception.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from gateway.engines import (
     ServerFacts,
     event_sources,
     event_sources_path,
+    external_cache,
     offset_sources,
     parse_metrics,
     parse_models,
@@ -131,6 +133,10 @@ class EngineProbe:
             resolution of a Date header and the time of the request. None without the header.
         sources: Where it publishes KV events, or where the configuration says so.
         sources_problem: Why the sources are unknown; empty if they are known.
+        external: A cache beside the GPU's, such as LMCache; empty if none is seen.
+        asleep: Whether it is in sleep mode.
+        refusal: The status with which it refuses the gateway's key; 0 if it does not.
+        moved_to: Where it redirects requests to; empty if it does not.
     """
 
     replica: ExaminedReplica
@@ -145,11 +151,15 @@ class EngineProbe:
     clock_seconds: float | None = None
     sources: Sequence[EventSource] = ()
     sources_problem: str = ""
+    external: str = ""
+    asleep: bool = False
+    refusal: int = 0
+    moved_to: str = ""
 
     @property
     def reached(self) -> bool:
         """Whether it answers."""
-        return not self.problem
+        return not (self.problem or self.moved_to or self.refusal)
 
 
 async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> EngineProbe:
@@ -159,6 +169,8 @@ async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> Engine
         sent_at = time.time()
         health = await access.get("/health")
         probe.clock_seconds = clock_ahead(health, sent_at, time.time())
+        if _turned_away(probe, health, "/health"):
+            return probe
         if health.status != 200:
             probe.problem = f"/health answers {health.status}"
             return probe
@@ -169,6 +181,11 @@ async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> Engine
         else:
             version = await _document(access, "/version")
             probe.version = _text(version.get("version")) if isinstance(version, dict) else ""
+            # Both exist in development mode only.
+            probe.asleep = await _document(access, "/is_sleeping") == {"is_sleeping": True}
+            if probe.facts.kind is EngineKind.VLLM and not probe.external:
+                with contextlib.suppress(TransportError):  # collecting it can take long
+                    probe.external = external_cache("", await _document(access, "/server_info?config_format=json"))
         await _read_sources(access, probe)
     except TransportError as failure:
         probe.problem = str(failure) or type(failure).__name__
@@ -203,14 +220,16 @@ async def _read_metrics(access: EngineAccess, probe: EngineProbe) -> None:
         probe.metrics_problem = f"/metrics answers {page.status}"
         return
     # In a thread: pages of many ranks take a while, and a gateway may serve in this event loop.
-    probe.facts = await asyncio.to_thread(parse_metrics, page.body.decode("latin-1"))
+    text = page.body.decode("latin-1")
+    probe.facts = await asyncio.to_thread(parse_metrics, text)
+    probe.external = external_cache(text, None)
     if probe.facts.kind is None:
         probe.metrics_problem = "/metrics has no metric of a known engine"
 
 
 async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:
     answer = await access.get("/v1/models", MAX_DOCUMENT_BYTES)
-    if answer.status != 200:
+    if _turned_away(probe, answer, "/v1/models") or answer.status != 200:
         return
     try:
         models = parse_models(answer.body, probe.replica.model.id)
@@ -223,12 +242,22 @@ async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:
         probe.context_limit = limit if type(limit) is int and limit > 0 else None
 
 
+def _turned_away(probe: EngineProbe, answer: HttpResponse, path: str) -> bool:
+    """Note a redirect or a refused key."""
+    if answer.status in (401, 403):
+        probe.refusal = answer.status
+    elif 300 <= answer.status < 400:
+        there = dict(answer.headers).get(b"location", b"elsewhere").decode("latin-1")
+        probe.moved_to = _text(there.partition("?")[0].removesuffix("/").removesuffix(path)) or "elsewhere"
+    return bool(probe.refusal or probe.moved_to)
+
+
 async def _read_server(access: EngineAccess, probe: EngineProbe) -> None:
     document = await _document(access, "/server_info")
     if document is None:
         return
     probe.server = server = parse_server_info(document)
-    probe.root, probe.version = server.root or "", server.version or ""
+    probe.root, probe.version, probe.external = server.root or "", server.version or "", server.external
     if probe.facts.prefix_caching is None:
         probe.facts = dataclasses.replace(probe.facts, prefix_caching=server.prefix_caching)
 

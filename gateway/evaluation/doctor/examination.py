@@ -71,6 +71,7 @@ class _Examined:
     probe: EngineProbe
     findings: list[DoctorFinding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
     rendered: Sequence[bytes | None] = ()
 
 
@@ -111,6 +112,7 @@ class _Examination:
         for each in examined:
             diagnosis.findings += each.findings
             diagnosis.unchecked += each.unchecked
+            diagnosis.shown += each.shown
         probes = [each.probe for each in examined]
         diagnosis.findings += comparison_findings(probes)
         diagnosis.findings += template_findings(
@@ -175,7 +177,7 @@ class _Examination:
                     result.unchecked.append(f"{replica.where}: tokens, because it has neither …/render nor /tokenize")
                 elif encoder is not None:
                     result.findings += parity_findings(replica, encoder, result.rendered)
-                if self._options.generates:
+                if self._options.generates and not probe.asleep:
                     await self._generate(access, result)
             finally:
                 result.findings += await events
@@ -193,8 +195,8 @@ class _Examination:
         )
         known = {each.name for each in result.findings}
         result.findings += [each for each in outcome.findings if each.name not in known]
-        if outcome.unchecked:
-            result.unchecked.append(outcome.unchecked)
+        result.unchecked += outcome.unchecked
+        result.shown += outcome.shown
 
     async def _examine_prefixes(self, examined: Sequence[_Examined]) -> None:
         prefixes = [*self._options.requests, *await asyncio.to_thread(self._declared)]
