@@ -35,20 +35,15 @@ class TlsSettings(BaseModel):
     @field_validator("ca_file", "cert_file", "key_file")
     @classmethod
     def _is_usable(cls, file: Path | None, info: ValidationInfo) -> Path | None:
-        cert = info.data.get("cert_file")
+        cert, is_key = info.data.get("cert_file"), info.field_name == "key_file"
         if file is not None and not file.is_file():
             raise ValueError(f"no such file: {file.absolute()}")
-        if info.field_name == "key_file" and file is not None and cert is None:
+        if is_key and file is not None and cert is None:
             raise ValueError("only used beside a valid cert_file")
         try:
-            if info.field_name == "ca_file" and file is not None:
-                tls_context((file, None, None))
-            elif info.field_name == "cert_file" and file is not None and b"BEGIN CERTIFICATE" not in file.read_bytes():
-                raise ValueError(f"no certificate in PEM form: {file}")
-            elif info.field_name == "key_file":
-                tls_context((None, cert, file))
+            tls_context((None, cert, file) if is_key else (file, None, None))
         except OSError as error:
-            wanted = "certificate" if info.field_name == "ca_file" else "unencrypted key of cert_file"
+            wanted = "unencrypted key of cert_file" if is_key else "certificate"
             raise ValueError(f"no {wanted} in PEM form: {file or cert} ({error})") from None
         return file
 

@@ -121,15 +121,11 @@ class EngineBlocks:
         if left != copies:
             self._set(slot, left)
 
-    def copies(self) -> Iterator[tuple[int, int]]:
-        """Name and number of GPU copies of every block that has one: for comparing with an engine."""
+    def named(self) -> Iterator[tuple[int, int, int]]:
+        """Chain hash, name and number of GPU copies of every block that has copies."""
         for slot, copies in enumerate(self._copies):
-            if copies & GPU_COPIES:
-                yield _to_name(self._slots.keys[slot]), copies & GPU_COPIES
-
-    def named(self) -> Iterator[tuple[int, int]]:
-        """Chain hash and name of every block that is held."""
-        return ((self._chains[n], _to_name(self._slots.keys[n])) for n in range(self.slots) if self._is_shown(n))
+            if copies:
+                yield self._chains[slot], _to_name(self._slots.keys[slot]), copies & GPU_COPIES
 
     def purge(self, start: int, count: int) -> int:
         """Remove the blocks of up to ``count`` slots from ``holders``, after all of this was cleared.

@@ -6,7 +6,7 @@ identified by its chain hash, computed from its tokens and the chain hash of its
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.block_chain import chain_block_size
@@ -85,7 +85,6 @@ class HeldBlocks:
         unmatched: Gets the blocks of events that match nothing. Left out is what a correct stream of events has as
             well: other groups of layers, groups that keep parts of prefixes, other media with blocks of their own.
         on_lost: Called with the chain hash of every block that the target no longer holds.
-        replace: Called with blocks that are cleared together; returns the index and the bit for later blocks.
 
     Attributes:
         bit: As above.
@@ -93,6 +92,7 @@ class HeldBlocks:
         block_size: Tokens per block of the chains; None before the first event with tokens.
         others: Groups of layers beside the one that is followed, by number. A prefix is reused as far as all groups
             allow.
+        problem: Why the events do not say what can be reused; empty if they do. It does not end.
     """
 
     def __init__(
@@ -104,7 +104,6 @@ class HeldBlocks:
         unmatched: UnmatchedCounts,
         *,
         on_lost: Callable[[int], None],
-        replace: Callable[[EngineBlocks], tuple[Holders, int]],
     ) -> None:
         self.holders = holders
         self.bit = bit
@@ -113,7 +112,6 @@ class HeldBlocks:
         self._model = model
         self._unmatched = unmatched
         self._on_lost = on_lost
-        self._replace = replace
         self._blocks = EngineBlocks(holders, bit, self._lost)
         self._orphans = OrphanBlocks()
         # Names of stored blocks that orphans wait for.
@@ -126,7 +124,7 @@ class HeldBlocks:
         self._others_gpu_copies = 0
         # Name by chain hash of the held blocks; only where there are other groups.
         self._names: dict[int, int] = {}
-        self._problem = ""
+        self.problem = ""
 
     @property
     def blocks(self) -> EngineBlocks:
@@ -134,11 +132,9 @@ class HeldBlocks:
         return self._blocks
 
     @property
-    def problem(self) -> str:
-        """Why the events do not say what can be reused; empty if they do."""
-        if self.others and self._group is None:
-            return "no group of layers keeps whole prefixes (only sliding windows or states)"
-        return self._problem
+    def only_sparse(self) -> bool:
+        """Whether no group of layers keeps whole prefixes, as far as is known."""
+        return self._group is None and bool(self.others)
 
     @property
     def accounted_blocks(self) -> int:
@@ -169,13 +165,9 @@ class HeldBlocks:
         """Memory of the arrays, without ``holders``."""
         return self._blocks.nbytes + (self._pages.nbytes if self._pages else 0)
 
-    def copies(self) -> Iterator[tuple[int, int]]:
-        """Engine name and number of GPU copies of every block that has one: for comparing with an engine."""
-        return self._blocks.copies()
-
     def store(self, event: BlockStored) -> None:
         """Apply an event that stores a run of blocks."""
-        if not event.names or self._problem:
+        if not event.names:
             return
         if self._group is None and not event.sparse and event.tokens and event.medium is Medium.GPU:
             self._group = event.group
@@ -193,7 +185,7 @@ class HeldBlocks:
                 self._unmatched.unfit += len(event.names)
                 whole = _bytes_of(event)
                 if self.others or (whole and len(event.tokens) > whole and not len(event.tokens) % event.block_size):
-                    self._give_up("a group of layers stores blocks of several sizes, or parts of prefixes")
+                    self.problem = "a group of layers stores blocks of several sizes, or parts of prefixes"
             return
         self._check_sizes()
         if event.parent is None:
@@ -244,25 +236,25 @@ class HeldBlocks:
         other = self.others.get(event.group)
         if other is None and event.tokens and event.medium is Medium.GPU:
             other = self._begin_other(event)
-        if other is None or self._problem:
+        if other is None:
             return
         if event.tokens and event.medium is Medium.GPU and event.block_size != other.size:
-            self._give_up("a group of layers stores blocks of several sizes")
+            self.problem = "a group of layers stores blocks of several sizes"
             return
         for name in event.names:
             self._set_other(other, name, add_packed(other.copies.get(name, 0), one_copy(event.medium)))
 
     def _begin_other(self, event: BlockStored) -> OtherGroup | None:
         if not event.block_size or event.sparse is None or (event.sparse and not event.window):
-            self._give_up("a group of layers does not say which of its blocks a hit needs")
+            self.problem = "a group of layers does not say which of its blocks a hit needs"
             return None
         if len(self.others) >= _MOST_GROUPS or self._blocks.held > _NAMED_LATE:
-            self._give_up("there are too many groups of layers, or they appear too late")
+            self.problem = "there are too many groups of layers, or they appear too late"
             return None
         # A group that keeps whole prefixes needs all of its blocks.
         needed = -(-event.window // event.block_size) if event.sparse else sys.maxsize
         other = self.others[event.group] = OtherGroup(event.block_size, needed)
-        self._names.update(self._blocks.named())
+        self._names.update((chain, name) for chain, name, _ in self._blocks.named())
         self._check_sizes()
         return other
 
@@ -276,20 +268,7 @@ class HeldBlocks:
         """A smaller block of another group ends where no block of the chains ends."""
         size = self._engine_block_size
         if self.others and size and (self._pages or any(each.size % size for each in self.others.values())):
-            self._give_up("the blocks of one group of layers are no multiple of another's")
-
-    def _give_up(self, problem: str) -> None:
-        """Forget all blocks: what can be reused is not known."""
-        self._problem = problem
-        self.holders, self.bit = self._replace(self._blocks)
-        self._blocks = EngineBlocks(self.holders, self.bit, self._lost)
-        self._orphans = OrphanBlocks()
-        self._adoptable.clear()
-        self._undescribed.clear()
-        self.others.clear()
-        self._names.clear()
-        self._others_gpu_copies = 0
-        self.block_size = self._pages = None
+            self.problem = "the blocks of one group of layers are no multiple of another's"
 
     def _lost(self, chain: int) -> None:
         self._names.pop(chain, None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from index.event_index import gpu_copies
 
 from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
@@ -78,7 +79,7 @@ class Follower:
     def copies(self) -> dict[int, int]:
         """Number of copies of every block by the engine's name."""
         part = self.holdings.part(TARGET)
-        return dict(part.copies()) if part else {}
+        return gpu_copies(part) if part else {}
 
     def predicted(self, request: dict[str, Any]) -> int:
         """Tokens of a request that are believed held."""

@@ -15,18 +15,8 @@ _MOST_NAMED = 5
 def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
     """What is wrong with one engine, as far as it says so itself."""
     replica = probe.replica
-    if probe.moved_to:
-        yield DoctorFinding(
-            "replica-redirects",
-            Severity.ERROR,
-            replica.where,
-            f"{replica.settings.url} redirects to {probe.moved_to}. Redirects are not followed: keys and prompts go to "
-            "configured addresses only.",
-            f"set url of {replica.path} to the final address",
-        )
-        return
-    if probe.refusal:
-        yield key_refused(probe, probe.refusal)
+    if probe.refusal is not None:
+        yield probe.refusal
         return
     if not probe.reached:
         yield DoctorFinding(
@@ -51,9 +41,9 @@ def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
             "external-cache",
             Severity.WARNING,
             replica.where,
-            f"It also caches outside of its GPU ({probe.external}): the gateway sees only those blocks that its events "
-            "name, its resets empty the GPU alone, and whether salts are kept there is up to that cache.",
-            "see docs/external-caches.md, then accept it with --ignore external-cache",
+            f"It also caches outside of its GPU ({probe.external}), where the gateway sees only what events name, "
+            "and where that cache decides whether salts keep tenants apart.",
+            "read docs/external-caches.md, then accept it with --ignore external-cache",
         )
     if probe.metrics_problem:
         yield DoctorFinding(
@@ -75,18 +65,6 @@ def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
     if probe.server is not None and probe.server.usage_details is False:
         yield usage_details_off(probe)
     yield from _clock_findings(probe)
-
-
-def key_refused(probe: EngineProbe, status: int) -> DoctorFinding:
-    """The finding about an engine that refuses the gateway's key."""
-    key = "is not the engine's" if probe.replica.settings.api_key else "is not set, and the engine asks for a key"
-    return DoctorFinding(
-        "key-refused",
-        Severity.ERROR,
-        probe.replica.where,
-        f"It answers {status}: api_key of {probe.replica.path} {key}.",
-        f"set api_key of {probe.replica.path} to the engine's --api-key",
-    )
 
 
 def usage_details_off(probe: EngineProbe) -> DoctorFinding:

@@ -31,6 +31,7 @@ from gateway.engines import (
     parse_models,
     parse_server_info,
 )
+from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
 from gateway.http_client import HttpClient, HttpResponse, Origin, TransportError
 
 _MAX_METRICS_BYTES = 8 * 2**20
@@ -135,8 +136,7 @@ class EngineProbe:
         sources_problem: Why the sources are unknown; empty if they are known.
         external: A cache beside the GPU's, such as LMCache; empty if none is seen.
         asleep: Whether it is in sleep mode.
-        refusal: The status with which it refuses the gateway's key; 0 if it does not.
-        moved_to: Where it redirects requests to; empty if it does not.
+        refusal: It refuses the gateway's key, or redirects requests.
     """
 
     replica: ExaminedReplica
@@ -153,13 +153,12 @@ class EngineProbe:
     sources_problem: str = ""
     external: str = ""
     asleep: bool = False
-    refusal: int = 0
-    moved_to: str = ""
+    refusal: DoctorFinding | None = None
 
     @property
     def reached(self) -> bool:
         """Whether it answers."""
-        return not (self.problem or self.moved_to or self.refusal)
+        return not self.problem and self.refusal is None
 
 
 async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> EngineProbe:
@@ -169,7 +168,8 @@ async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> Engine
         sent_at = time.time()
         health = await access.get("/health")
         probe.clock_seconds = clock_ahead(health, sent_at, time.time())
-        if _turned_away(probe, health, "/health"):
+        probe.refusal = turned_away(replica, health.status, _location(health, "/health"))
+        if probe.refusal is not None:
             return probe
         if health.status != 200:
             probe.problem = f"/health answers {health.status}"
@@ -229,7 +229,8 @@ async def _read_metrics(access: EngineAccess, probe: EngineProbe) -> None:
 
 async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:
     answer = await access.get("/v1/models", MAX_DOCUMENT_BYTES)
-    if _turned_away(probe, answer, "/v1/models") or answer.status != 200:
+    probe.refusal = turned_away(probe.replica, answer.status, _location(answer, "/v1/models"))
+    if answer.status != 200:
         return
     try:
         models = parse_models(answer.body, probe.replica.model.id)
@@ -242,14 +243,24 @@ async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:
         probe.context_limit = limit if type(limit) is int and limit > 0 else None
 
 
-def _turned_away(probe: EngineProbe, answer: HttpResponse, path: str) -> bool:
-    """Note a redirect or a refused key."""
-    if answer.status in (401, 403):
-        probe.refusal = answer.status
-    elif 300 <= answer.status < 400:
-        there = dict(answer.headers).get(b"location", b"elsewhere").decode("latin-1")
-        probe.moved_to = _text(there.partition("?")[0].removesuffix("/").removesuffix(path)) or "elsewhere"
-    return bool(probe.refusal or probe.moved_to)
+def turned_away(replica: ExaminedReplica, status: int, location: str = "elsewhere") -> DoctorFinding | None:
+    """The finding about a status with which an engine redirects, or refuses a key; None for any other."""
+    where, path = replica.where, replica.path
+    if 300 <= status < 400:
+        said = f"{replica.settings.url} redirects to {location}. Redirects are not followed: prompts could go anywhere."
+        return DoctorFinding(
+            "replica-redirects", Severity.ERROR, where, said, f"set url of {path} to the final address"
+        )
+    if status in (401, 403):
+        key = "is not the engine's" if replica.settings.api_key else "is not set, and the engine asks for a key"
+        said, fix = f"It answers {status}: api_key of {path} {key}.", f"set api_key of {path} to the engine's --api-key"
+        return DoctorFinding("key-refused", Severity.ERROR, where, said, fix)
+    return None
+
+
+def _location(answer: HttpResponse, path: str) -> str:
+    there = dict(answer.headers).get(b"location", b"").decode("latin-1").partition("?")[0]
+    return _text(there.removesuffix("/").removesuffix(path)) or "elsewhere"
 
 
 async def _read_server(access: EngineAccess, probe: EngineProbe) -> None:

@@ -185,14 +185,16 @@ class _Examination:
 
     async def _generate(self, access: EngineAccess, result: _Examined) -> None:
         chats = [ids for ids, each in zip(result.rendered, TOKEN_PROBES, strict=True) if "messages" in each.fields]
-        outcome = await generation_outcome(
-            access,
-            result.probe,
-            # The length of the prompt shows less than its tokens.
-            None if any(ids is not None for ids in chats) else self._encoders.get(result.probe.replica.model.id),
-            salted=space_rules(self._settings).numbered,
-            timeout_seconds=_GENERATION_TIMEOUTS * self._options.timeout_seconds,
-        )
+        # The length of the prompt shows less than its tokens.
+        encoder = None if any(ids is not None for ids in chats) else self._encoders.get(result.probe.replica.model.id)
+        salted = space_rules(self._settings).numbered
+        limit = _GENERATION_TIMEOUTS * self._options.timeout_seconds
+        outcome = await generation_outcome(access, result.probe, encoder, salted=salted, timeout_seconds=limit)
+        if any(each.name == "generation-fails" for each in outcome.findings):
+            # Too slow for the long prompt, or it has more than a token for each word.
+            outcome = await generation_outcome(
+                access, result.probe, encoder, salted=salted, timeout_seconds=limit, words=0
+            )
         known = {each.name for each in result.findings}
         result.findings += [each for each in outcome.findings if each.name not in known]
         result.unchecked += outcome.unchecked

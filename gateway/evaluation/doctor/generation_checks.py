@@ -16,8 +16,8 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.engines import parse_usage
 from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
-from gateway.evaluation.doctor.engine_checks import key_refused, usage_details_off
-from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe
+from gateway.evaluation.doctor.engine_checks import usage_details_off
+from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe, turned_away
 from gateway.evaluation.doctor.token_checks import TokenProbe, local_tokens
 from gateway.http_client import TransportError
 from gateway.tokenize.local import LocalEncoder
@@ -26,7 +26,7 @@ _UNKNOWN_BLOCK = 16
 _MOST_WORDS = 6000
 """Longest prompt in words, each at least a token; hybrid models have blocks of up to some thousand tokens."""
 
-_PROBE_WORDS = 4096
+PROBE_WORDS = 4096
 
 _SALTS = ("doctor-one", "doctor-one", "doctor-two")
 _LAST_SALT = "doctor-three"
@@ -49,7 +49,13 @@ class GenerationOutcome:
 
 
 async def generation_outcome(
-    access: EngineAccess, probe: EngineProbe, encoder: LocalEncoder | None, *, salted: bool, timeout_seconds: float
+    access: EngineAccess,
+    probe: EngineProbe,
+    encoder: LocalEncoder | None,
+    *,
+    salted: bool,
+    timeout_seconds: float,
+    words: int = PROBE_WORDS,
 ) -> GenerationOutcome:
     """Send the requests to one replica, and judge its answers.
 
@@ -59,31 +65,15 @@ async def generation_outcome(
         encoder: The gateway's tokenizer; None if there is none in this process.
         salted: Whether every request gets a salt: where tenants are isolated or prefixes expire.
         timeout_seconds: Limit of each request.
+        words: Length of the prompt, if it holds two blocks and the model's context allows it.
     """
+    replica = probe.replica
     least = 2 * (probe.facts.block_size or _UNKNOWN_BLOCK) + 16
     most = min(_MOST_WORDS, (probe.context_limit or _MOST_WORDS) * 3 // 4)
     if least > most:
         problem = f"salts and reuse, because two blocks of {probe.facts.block_size} tokens are too long for a probe"
-        return GenerationOutcome(unchecked=[f"{probe.replica.where}: {problem}"])
-    outcome = GenerationOutcome()
-    # The short one for engines that take too long for the other, or make more than a token of each word.
-    for words in sorted({max(least, min(_PROBE_WORDS, most)), least}, reverse=True):
-        outcome = await _asked(access, probe, encoder, words, salted=salted, timeout_seconds=timeout_seconds)
-        if not any(each.name == "generation-fails" for each in outcome.findings):
-            break
-    return outcome
-
-
-async def _asked(
-    access: EngineAccess,
-    probe: EngineProbe,
-    encoder: LocalEncoder | None,
-    words: int,
-    *,
-    salted: bool,
-    timeout_seconds: float,
-) -> GenerationOutcome:
-    replica = probe.replica
+        return GenerationOutcome(unchecked=[f"{replica.where}: {problem}"])
+    words = max(least, min(words, most))
     # Words of one letter: about a token each, at most two.
     fields = {
         "messages": [{"role": "user", "content": f"{secrets.token_hex(8)} " + " ".join(["a b c d"] * (words // 4))}]
@@ -102,7 +92,7 @@ async def _asked(
         except TransportError as failure:
             return GenerationOutcome([_fails(probe, str(failure))])
         if status != 200:
-            return GenerationOutcome([_fails(probe, status)])
+            return GenerationOutcome([turned_away(replica, status) or _fails(probe, f"status {status}")])
         usages.append(parse_usage(answer.get("usage")) if isinstance(answer, dict) else None)
     if any(usage is None for usage in usages):
         return GenerationOutcome([_fails(probe, "an answer without usage")])
@@ -115,15 +105,13 @@ async def _asked(
     if not any(cached) and not any(each.name == "prefix-not-reused" for each in findings):
         unchecked.append(f"{replica.where}: whether salts keep prefixes apart, because no answer reports cached tokens")
     elif cached[1] and not any(cached[2:]):
-        said = (
-            f"isolation holds: of {prompt_tokens} tokens, {cached[1]} are reused with the same salt, none with another"
-        )
-        shown.append(f"{replica.where}: {said}{', nor after its cache was cleared' if cleared else ''}")
+        said = f"{cached[1]} of {prompt_tokens} tokens are reused with the same salt, and none with another"
+        shown.append(f"{replica.where}: isolation holds: {said}{', nor once its cache is cleared' if cleared else ''}")
     if probe.external and not cleared:
+        # Hits of the GPU's blocks hide those of the external cache.
+        said = f"whether {probe.external} keeps salts apart once the GPU has lost a prefix, because its cache cannot be"
         unchecked.append(
-            f"{replica.where}: whether {probe.external} keeps salts apart once the GPU has lost a prefix, because its "
-            "cache cannot be cleared (vLLM: start it with VLLM_SERVER_DEV_MODE=1; SGLang: while it is idle). Until "
-            "then hits of the GPU hide those of the external cache"
+            f"{replica.where}: {said} cleared (vLLM: set VLLM_SERVER_DEV_MODE=1; SGLang: while it is idle)"
         )
     return GenerationOutcome(findings, unchecked, shown)
 
@@ -211,7 +199,7 @@ async def _refused(
     except TransportError as failure:
         return GenerationOutcome([_fails(probe, str(failure))])
     if without != 200:
-        return GenerationOutcome([_fails(probe, without)])
+        return GenerationOutcome([_fails(probe, f"status {without}")])
     refused = DoctorFinding(
         "salt-refused",
         Severity.ERROR,
@@ -224,12 +212,7 @@ async def _refused(
     return GenerationOutcome([refused] if salted else [])
 
 
-def _fails(probe: EngineProbe, problem: str | int) -> DoctorFinding:
-    """The finding about a request without an answer: why, or the status it got."""
-    if problem in (401, 403):
-        return key_refused(probe, int(problem))
-    if isinstance(problem, int):
-        problem = f"status {problem}{', and redirects are not followed' if 300 <= problem < 400 else ''}"
+def _fails(probe: EngineProbe, problem: str) -> DoctorFinding:
     return DoctorFinding(
         "generation-fails",
         Severity.ERROR,
