@@ -81,6 +81,11 @@ class EventHoldings:
         """The blocks of one target; None before its first event."""
         return self._parts.get(target)
 
+    def has_groups(self, target: Target) -> bool:
+        """Whether other groups of layers limit what the followed one holds."""
+        part = self._parts.get(target)
+        return part is not None and bool(part.others)
+
     def problem(self, target: Target) -> str:
         """See ``EventIndex``."""
         part = self._parts.get(target)

@@ -166,7 +166,8 @@ class ReplicaIndex:
                 pass
             elif feed is _LIVE:
                 depth = known[number]
-                if target in self._fresh.blocks:
+                # Of a prompt in flight, sliding windows keep the end alone, which is of no use for its beginning.
+                if target in self._fresh.blocks and not self._events.has_groups(target):
                     depth = self._fresh.extend(target, hashes, depth, limit)
                 if depth:
                     holding = self._events.holding(chain, depth, target)
@@ -195,7 +196,10 @@ class ReplicaIndex:
         for chain in chains:
             limit = chain.reusable_blocks
             (depth,) = self._events.depths(chain, limit, [target])
-            held += self._fresh.extend(target, chain.hashes, depth, limit) * chain.block_size
+            inflight = (
+                depth if self._events.has_groups(target) else self._fresh.extend(target, chain.hashes, depth, limit)
+            )
+            held += inflight * chain.block_size
             fresh += chain.hashes[depth:]
         self._fresh.add(target, fresh)
         return _Lease(target, held, predicted, fresh)
