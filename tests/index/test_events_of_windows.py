@@ -159,7 +159,7 @@ def test_events_that_do_not_say_what_is_reused_are_not_followed(events):
     index.computed(lease)
     index.complete(lease, 0, [chain], 1.0)
     assert index.holdings([chain], [TARGET], 1.0)[0].tokens == 64
-    # Whatever follows neither raises nor makes it warm by events.
+    # Later events neither raise nor make it warm.
     for path, group in zip(("abcd", "wxyz") * 4, count()):
         index.apply(TARGET, blocks.stored(path, group=group % 3, sparse=False))
         index.apply(TARGET, BlockRemoved([blocks.name(path)], group=group % 3))

@@ -105,7 +105,7 @@ async def generation_outcome(
     if not any(cached) and not any(each.name == "prefix-not-reused" for each in findings):
         unchecked.append(f"{replica.where}: whether salts keep prefixes apart, because no answer reports cached tokens")
     elif cached[1] and not any(cached[2:]):
-        said = f"{cached[1]} of {prompt_tokens} tokens are reused with the same salt, and none with another"
+        said = f"of a prompt of {words} words, {cached[1]} tokens are reused with the same salt, none with another"
         shown.append(f"{replica.where}: isolation holds: {said}{', nor once its cache is cleared' if cleared else ''}")
     if probe.external and not cleared:
         # Hits of the GPU's blocks hide those of the external cache.

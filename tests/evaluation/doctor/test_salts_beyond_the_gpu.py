@@ -99,7 +99,7 @@ async def test_isolation_that_holds(closing):
     findings, diagnosis = await found(engine)
     assert findings == {}
     (shown,) = diagnosis.shown
-    assert shown.startswith("replica r0: isolation holds: 4096 of 4097 tokens")
+    assert shown.startswith("replica r0: isolation holds: of a prompt of 4096 words, 4096 tokens")
     assert shown.endswith("none with another, nor once its cache is cleared")
     assert all(length >= 4096 for length in engine.prompts)
 
