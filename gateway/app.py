@@ -444,7 +444,8 @@ class Gateway:
             public=lambda: self._settings.is_open,
             stopping=lambda: self._leaving,
         )
-        return PublicApp(generations, self._gate, catalog, observer=observer, cors=cors)
+        root_path = self._settings.server.root_path
+        return PublicApp(generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path)
 
     def _gpus(self, model: ModelId) -> float:
         """GPUs of one replica of a model."""

@@ -19,10 +19,12 @@ class PublicApp:
         catalog: The served models, for ``/v1/models`` and ``/readyz``.
         observer: Gets refused requests.
         cors: Which web pages may use the port.
+        root_path: Prefix that paths may have; empty for none.
 
     Attributes:
         generations: The same.
         cors: The same.
+        root_path: The same.
         routes: The other routes.
     """
 
@@ -34,9 +36,11 @@ class PublicApp:
         *,
         observer: Observer,
         cors: Cors,
+        root_path: str = "",
     ) -> None:
         self.generations = generations
         self.cors = cors
+        self.root_path = root_path
         self._observer = observer
         self.routes: HttpRoutes = build_routes(catalog, gate, observer)
 

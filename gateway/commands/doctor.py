@@ -34,8 +34,9 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
 DESCRIPTION = """\
 Find mistakes in the set-up: connects to every engine, to Redis and to the gateway's own ports as
 the configuration names them, and names the flag or line to change for each finding. It can run
-beside a gateway that serves. Each replica gets three generation requests of one token with a
-prompt of two blocks (--no-generation leaves them out), the rest computes nothing."""
+beside a gateway that serves. Each replica gets four generation requests of one token with a
+prompt of 4,096 tokens, and its cache is cleared before the last one where it is a vLLM in
+development mode, or an SGLang with an external cache (--no-generation leaves all this out)."""
 
 EPILOG = """\
 examples:
@@ -134,6 +135,7 @@ def _as_json(config: Path, diagnosis: Diagnosis, findings: list[DoctorFinding]) 
         "replicas": diagnosis.replicas,
         "findings": [each.as_json() for each in findings],
         "unchecked": diagnosis.unchecked,
+        "shown": diagnosis.shown,
     }
     return json.dumps(result, ensure_ascii=False) + "\n"
 
@@ -149,8 +151,9 @@ def _report(config: Path, diagnosis: Diagnosis, findings: list[DoctorFinding]) -
             for line in _wrapped(f"fix: {finding.fix}"):
                 console.print(Text(line, "green"), soft_wrap=True)
             console.print()
-        for each in diagnosis.unchecked:
-            for line in _wrapped(f"not checked: {each}", indent=""):
+        remarks = [f"not checked: {each}" for each in diagnosis.unchecked]
+        for each in [*remarks, *(f"checked: {each}" for each in diagnosis.shown)]:
+            for line in _wrapped(each, indent=""):
                 console.print(Text(line, "dim"), soft_wrap=True)
         what = f"{config}, {_count(diagnosis.replicas, 'replica')}: "
         what += _count(len(findings), "finding") if findings else "nothing found"

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from gateway.config.replica_settings import event_source, header_secret, region_name, replay_source
+from gateway.config.replica_settings import TlsSettings, event_source, header_secret, region_name, replay_source
 
 ZONE = "zone"
 """Value of ``template.region``: the zone that Kubernetes reports for each replica."""
@@ -143,10 +143,8 @@ class FileSettings(BaseModel):
     and move it there, so that it is never read half-written. A relative path starts at the working directory."""
 
 
-class TemplateSettings(BaseModel):
+class TemplateSettings(TlsSettings):
     """Settings of all replicas that DNS or Kubernetes lists. The replicas of a file have their own."""
-
-    model_config = _STRICT
 
     api_key: SecretStr | None = Field(default=None, min_length=1)
     """As in `replicas`."""

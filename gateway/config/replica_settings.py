@@ -1,12 +1,14 @@
 """Settings of one replica, from the file or from discovery."""
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from gateway.core.api_keys import looks_like_key
+from gateway.http_client.client import TlsFiles, tls_context
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -14,10 +16,45 @@ _HIGHEST_PORT = 65535
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
-class ReplicaSettings(BaseModel):
-    """One engine process that serves the model. A plain URL is short for a replica with only a `url`."""
+class TlsSettings(BaseModel):
+    """Files of the connections to https replicas. They are read again when they change; relative paths start at the
+    working directory."""
 
     model_config = _STRICT
+
+    ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that vouch for an https replica, in place of the system's. Null: the
+    system's, or those in the environment variable `SSL_CERT_FILE`."""
+
+    cert_file: Path | None = None
+    """Certificate (PEM) for https replicas that ask for one (vLLM's `--ssl-cert-reqs 2`). Null: none."""
+
+    key_file: Path | None = Field(default=None, validate_default=True)
+    """Key (PEM, not encrypted) of `cert_file`. Null: it is in `cert_file`."""
+
+    @field_validator("ca_file", "cert_file", "key_file")
+    @classmethod
+    def _is_usable(cls, file: Path | None, info: ValidationInfo) -> Path | None:
+        cert, is_key = info.data.get("cert_file"), info.field_name == "key_file"
+        if file is not None and not file.is_file():
+            raise ValueError(f"no such file: {file.absolute()}")
+        if is_key and file is not None and cert is None:
+            raise ValueError("only used beside a valid cert_file")
+        try:
+            tls_context((None, cert, file) if is_key else (file, None, None))
+        except OSError as error:
+            wanted = "unencrypted key of cert_file" if is_key else "certificate"
+            raise ValueError(f"no {wanted} in PEM form: {file or cert} ({error})") from None
+        return file
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """Of an https connection."""
+        return self.ca_file, self.cert_file, self.key_file
+
+
+class ReplicaSettings(TlsSettings):
+    """One engine process that serves the model. A plain URL is short for a replica with only a `url`."""
 
     url: str
     """Where the engine listens: an http or https URL, such as `http://vllm-0:8000`. A path prefix is allowed, a query
@@ -59,10 +96,12 @@ class ReplicaSettings(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_a_base_url(cls, url: str) -> str:
+    def _is_a_base_url(cls, url: str, info: ValidationInfo) -> str:
         parts = _split_url(url)
         if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("expected an http or https URL, such as http://vllm-0:8000")
+        if parts.scheme == "http" and any(info.data.get(name) for name in TlsSettings.model_fields):
+            raise ValueError("ca_file, cert_file and key_file are only used with https")
         if parts.username is not None:
             raise ValueError("a URL with user or password is not used (give the credential as api_key)")
         if "?" in url or "#" in url:

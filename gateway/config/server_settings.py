@@ -25,6 +25,7 @@ _VISIBLE_ASCII = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]{0,31})://([A-Za-z0-9._*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?([/?#].*)?"
 )
+_PREFIX = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
 _OWN_PORTS = {"http": "80", "https": "443"}
 _EXAMPLE_ORIGIN = "https://app.example.com"
 _SHOWN_ORIGIN = 100
@@ -110,6 +111,11 @@ class ServerSettings(BaseModel):
 
     port: int = Field(default=8080, ge=0, le=65535)
     """TCP port clients connect to. 0 takes any free port, which the log then names."""
+
+    root_path: str = ""
+    """Prefix of the paths of the public port, such as `/llm` where an ingress passes `/llm/v1/models` on as it is.
+    It is taken off before anything else looks at the path. Paths without it are served as well, as probes use them.
+    Empty: none, for ingresses that take their prefix off themselves."""
 
     admin_host: str = "127.0.0.1"
     """Address of the admin port (metrics, admin API). On anything but loopback `admin_token` or one of `admin_tokens`
@@ -210,6 +216,14 @@ class ServerSettings(BaseModel):
         if not _is_ip(host) and not _HOST_NAME.fullmatch(host):
             raise ValueError("expected an IP address or a host name, without scheme and port (such as 0.0.0.0)")
         return host
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_a_prefix(cls, prefix: str) -> str:
+        prefix = prefix.rstrip("/")
+        if prefix and (not _PREFIX.fullmatch(prefix) or f"{prefix}/".startswith("/v1/")):
+            raise ValueError("expected a path such as /llm, of A-Z a-z 0-9 . _ ~ - and single slashes, and not /v1")
+        return prefix
 
     @field_validator("cors_origins")
     @classmethod

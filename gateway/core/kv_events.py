@@ -29,6 +29,7 @@ class BlockStored(NamedTuple):
         group: KV-cache group (hybrid models have several).
         sparse: Whether the group can hold a block without those before it (sliding window, state-space layers);
             None if the engine does not say.
+        window: Tokens at the end of a hit that a sparse group has to hold; 0 if the engine does not say.
         adapter: Name of the LoRA adapter, empty for none.
         salt: The request's cache salt, empty for none. Known only on the run that begins a prompt.
         extras: What else is part of each block's identity (images and the like), in a canonical form: one entry per
@@ -42,6 +43,7 @@ class BlockStored(NamedTuple):
     medium: Medium = Medium.GPU
     group: int = 0
     sparse: bool | None = None
+    window: int = 0
     adapter: str = ""
     salt: str = ""
     extras: Sequence[bytes | None] | None = None

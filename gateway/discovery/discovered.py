@@ -13,7 +13,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from gateway.config.discovery_settings import HOST, ZONE, TemplateSettings
-from gateway.config.replica_settings import ReplicaSettings
+from gateway.config.replica_settings import ReplicaSettings, TlsSettings
 
 
 class SourceFailed(Exception):
@@ -76,6 +76,7 @@ def replica_at(
     values = {
         "url": f"{scheme}://{host}:{port}",
         "id": name,
+        **({name: getattr(template, name) for name in TlsSettings.model_fields} if scheme == "https" else {}),
         "api_key": template.api_key,
         "region": zone if template.region == ZONE else template.region,
         "events": template.events.replace(HOST, host),

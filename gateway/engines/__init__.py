@@ -15,6 +15,7 @@ from gateway.engines.kv_event_reader import BatchReader
 from gateway.engines.model_list import parse_models
 from gateway.engines.samples import MAX_DOCUMENT_BYTES, is_count
 from gateway.engines.sglang import ServerFacts, parse_server_info
+from gateway.engines.vllm import external_cache
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
@@ -27,6 +28,7 @@ __all__ = [
     "decode_batch",
     "event_sources",
     "event_sources_path",
+    "external_cache",
     "is_count",
     "media_extra",
     "names_adapter",

@@ -160,6 +160,7 @@ class StoredForm(msgspec.Struct, tag="BlockStored", gc=False):
     extra_keys: list[Any] | None = None
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
     locality: str | None = None
     cache_salt: str | None = None
 
@@ -314,10 +315,19 @@ def read_stored(event: StoredForm) -> BlockStored:
         medium,
         event.group_idx or 0,
         _SPARSE.get(event.kv_cache_spec_kind) if event.kv_cache_spec_kind is not None else None,
+        _window(event),
         adapter,
         salt,
         extras,
     )
+
+
+def _window(event: StoredForm) -> int:
+    """As ``BlockStored.window``. Of a sliding window without the token to be computed
+    (``vllm/v1/core/single_type_kv_cache_manager.py``); a state-space layer needs its last state."""
+    if event.kv_cache_spec_kind in ("sliding_window", "sliding_window_mla"):
+        return max((event.kv_cache_spec_sliding_window or 1) - 1, 0)
+    return int(event.kv_cache_spec_kind == "mamba")
 
 
 def read_adapter(event: StoredForm) -> str:

@@ -51,12 +51,14 @@ class ServerFacts:
         version: The engine's release.
         root: The files it serves, and the version of their weights, which can be exchanged while it runs. Its
             ``/v1/models`` has the served name there.
+        external: A cache beside the GPU's; empty for none.
     """
 
     prefix_caching: bool | None = None
     usage_details: bool | None = None
     version: str | None = None
     root: str | None = None
+    external: str = ""
 
 
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
@@ -98,7 +100,10 @@ def parse_server_info(document: Any) -> ServerFacts:
         return ServerFacts()
     disabled, report = document.get("disable_radix_cache"), document.get("enable_cache_report")
     version, path, weights = (document.get(name) for name in ("version", "model_path", "weight_version"))
+    flags = {"enable_lmcache": "LMCache", "enable_flexkv": "FlexKV", "enable_hierarchical_cache": "HiCache"}
+    stores = [name for flag, name in flags.items() if document.get(flag) is True]
     return ServerFacts(
+        external=_text(document.get("hicache_storage_backend")) or next(iter(stores), ""),
         prefix_caching=not disabled if isinstance(disabled, bool) else None,
         usage_details=report if isinstance(report, bool) else None,
         version=_text(version),

@@ -16,6 +16,7 @@ from gateway.engines.samples import (
     count_in,
     rank_number,
     rank_of,
+    read_samples,
     share,
     whole,
 )
@@ -39,6 +40,8 @@ ADVICE = Advice(
 )
 
 _RANK = "engine"
+_EXTERNAL = {"OffloadingConnector": "vllm:kv_offload_", "NIXL": "vllm:nixl_", "LMCache": "lmcache:"}
+"""Beginnings of the metrics of connectors."""
 
 
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
@@ -69,6 +72,20 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
             for rank in sorted(blocks.keys() | running.keys() | waiting.keys() | use.keys())
         ),
     )
+
+
+def external_cache(page: str, info: Any) -> str:
+    """A cache beside the GPU's; empty if none is seen. ``page``: the metrics; ``info``: ``/server_info`` as JSON."""
+    transfer: Any = info
+    for name in ("vllm_config", "kv_transfer_config", "kv_connector"):
+        transfer = transfer.get(name) if isinstance(transfer, Mapping) else None
+    if isinstance(transfer, str):
+        return transfer
+    # vllm/v1/metrics/loggers.py counts queries where there is a connector, and has the counter in any case.
+    asked = read_samples(page, ("vllm:external_prefix_cache_queries_total",)).values()
+    found = {"a KV connector": any(sample.value for samples in asked for sample in samples)}
+    found |= {name: f"\n{prefix}" in page for name, prefix in _EXTERNAL.items()}
+    return next((name for name in reversed(found) if found[name]), "")
 
 
 def _count(config: Sample, label: str) -> int | None:

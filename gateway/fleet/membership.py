@@ -17,7 +17,7 @@ from gateway.fleet.drains import Drains
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.health import HealthMonitor
 from gateway.fleet.replica import Replica
-from gateway.http_client.client import HttpClient
+from gateway.http_client.client import HttpClient, Origin
 from gateway.index import ReplicaIndex
 from gateway.kv_events import FeedPlan, KvFeeds
 from gateway.routing import LearnedRates
@@ -155,6 +155,7 @@ class Membership:
             model,
             LearnedRates(self._rates, pool),
             authorization=_authorization(settings),
+            tls_files=settings.tls_files,
             region=settings.region,
             breaker=self._breaker,
         )
@@ -176,11 +177,14 @@ class Membership:
         member.settings = after
         replica.region = after.region
         replica.authorization = _authorization(after)
+        origin = Origin.parse(after.url, after.tls_files)
+        if origin != replica.origin:
+            self._close_idle(member)
         if after.url != before.url:
             _log.info("replica_moved", replica=replica.id, model=replica.model, url=after.url, before=before.url)
-            self._close_idle(member)
             replica.move(after.url)
             self._health.moved(replica)
+        replica.origin = origin
         if _feed_plan(after) != _feed_plan(before) or after.url != before.url:
             self._feeds.add(replica.id, _feed_plan(after))
         self._drains.set(replica, DrainCause.CONFIGURATION, on=after.drain)

@@ -14,7 +14,7 @@ from gateway.core.replica_state import DrainCause, Load, ReplicaState
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
-from gateway.http_client import Origin
+from gateway.http_client.client import NO_FILES, Origin, TlsFiles
 
 
 class InflightRequest(Protocol):
@@ -104,13 +104,14 @@ class Replica:
         speed: RateLearner,
         *,
         authorization: bytes | None = None,
+        tls_files: TlsFiles = NO_FILES,
         region: str = "",
         breaker: BreakerLimits = DEFAULT_LIMITS,
     ) -> None:
         self.on_change: Callable[[], None] = _nothing
         self.id = replica_id
         self.url = url
-        self.origin = Origin.parse(url)
+        self.origin = Origin.parse(url, tls_files)
         self.model = model
         self.authorization = authorization
         self.region = region

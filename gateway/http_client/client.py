@@ -6,7 +6,8 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +22,11 @@ from gateway.http_client.connection import (
     TransportError,
 )
 
+TlsFiles = tuple[Path | None, Path | None, Path | None]
+"""Authorities to trust in place of the system's, own certificate, and its key (None: in the certificate's file)."""
+
+NO_FILES: TlsFiles = (None, None, None)
+
 
 class Origin(msgspec.Struct, frozen=True, cache_hash=True):
     """A replica's base URL, taken apart once.
@@ -28,9 +34,11 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
     Attributes:
         host: Name or address to connect to.
         port: Port to connect to.
-        tls: Whether the connection is encrypted; certificates are checked against the system's.
+        tls: Whether the connection is encrypted.
         path: Prefix of every path, without a trailing slash.
         authority: Value of the ``host`` header.
+        files: Of an encrypted connection.
+        changed_at: When each of them was changed: with other files it is another origin, without idle connections.
     """
 
     host: str
@@ -38,9 +46,11 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
     tls: bool
     path: str
     authority: str
+    files: TlsFiles = NO_FILES
+    changed_at: tuple[int, ...] = ()
 
     @classmethod
-    def parse(cls, url: str) -> "Origin":
+    def parse(cls, url: str, files: TlsFiles = NO_FILES) -> "Origin":
         """Take apart an http or https URL."""
         parts = urlsplit(url)
         tls = parts.scheme == "https"
@@ -50,17 +60,24 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
             tls=tls,
             path=parts.path.rstrip("/"),
             authority=parts.netloc.rpartition("@")[2],
+            files=files,
+            changed_at=tuple(file.stat().st_mtime_ns for file in files if file is not None and file.exists()),
         )
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS context for asyncio; None for http."""
-        return _default_context() if self.tls else None
+        """The TLS context for asyncio; None for http. Raises OSError if a file cannot be used."""
+        return tls_context(self.files, self.changed_at) if self.tls else None
 
 
-@cache
-def _default_context() -> ssl.SSLContext:
-    return ssl.create_default_context()
+@lru_cache(256)
+def tls_context(files: TlsFiles, changed_at: tuple[int, ...] = ()) -> ssl.SSLContext:  # noqa: ARG001 - a key
+    """The context for such files. Raises OSError (not kept) if one cannot be read, or holds no certificate or key."""
+    authorities, certificate, key = files
+    context = ssl.create_default_context(cafile=authorities)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks for one at the terminal
+    return context
 
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -19,7 +19,8 @@ from gateway.index.holders import NONE, Holders, SlotMap
 # Copies of a block, packed into 32 bits. A count that has reached its maximum stays there.
 _SHIFT = {Medium.GPU: 0, Medium.CPU: 16, Medium.DISK: 24}
 _MAX = {Medium.GPU: 0xFFFF, Medium.CPU: 0xFF, Medium.DISK: 0xFF}
-_GPU = _MAX[Medium.GPU]
+GPU_COPIES = _MAX[Medium.GPU]
+"""Mask of a block's copies in the GPU cache."""
 
 _FREED_PER_STEP = 1024
 """Blocks without copies that are freed in one step."""
@@ -36,8 +37,6 @@ class EngineBlocks:
         holders: The index that requests are looked up in.
         bit: The target's bit in ``holders``.
         on_lost: Called with the chain hash of every block that the target no longer holds.
-        keeps_ancestors: Whether a block without copies counts as held while it has children. For groups of layers
-            that need only the end of a prefix.
 
     Attributes:
         held: Blocks that are in ``holders``.
@@ -47,14 +46,11 @@ class EngineBlocks:
         gpu_copies: Blocks of the engine's GPU cache accounted for, copies counted.
     """
 
-    def __init__(
-        self, holders: Holders, bit: int, on_lost: Callable[[int], None], *, keeps_ancestors: bool = False
-    ) -> None:
+    def __init__(self, holders: Holders, bit: int, on_lost: Callable[[int], None]) -> None:
         self.held = 0
         self.digest = 0
         self.gaps = 0
         self.gpu_copies = 0
-        self._keeps_ancestors = keeps_ancestors
         self._holders = holders
         self._bit = bit
         self._on_lost = on_lost
@@ -101,14 +97,14 @@ class EngineBlocks:
             name: The engine's name.
             parent: Slot of the block before it.
             chain: Its chain hash, or 0.
-            copies: Packed by ``one_copy``. 0 only with ``keeps_ancestors``, and only if a child is placed next.
+            copies: Packed by ``one_copy``.
         """
         slot = self._new(name, parent, chain)
         self._children[parent] += 1
         self._copies[slot] = copies
-        self.gpu_copies += copies & _GPU
+        self.gpu_copies += copies & GPU_COPIES
         self._put(slot)
-        if copies > _GPU:
+        if copies > GPU_COPIES:
             self._show_medium(slot)
         return slot
 
@@ -118,10 +114,6 @@ class EngineBlocks:
         if total != self._copies[slot]:
             self._set(slot, total)
 
-    def has_copies(self, slot: int) -> bool:
-        """Whether a block has a copy; False for a freed slot."""
-        return bool(self._copies[slot])
-
     def drop_copy(self, slot: int, medium: Medium) -> None:
         """One copy less, if there is one."""
         copies = self._copies[slot]
@@ -129,11 +121,11 @@ class EngineBlocks:
         if left != copies:
             self._set(slot, left)
 
-    def copies(self) -> Iterator[tuple[int, int]]:
-        """Name and number of GPU copies of every block that has one: for comparing with an engine."""
+    def named(self) -> Iterator[tuple[int, int, int]]:
+        """Chain hash, name and number of GPU copies of every block that has copies."""
         for slot, copies in enumerate(self._copies):
-            if copies & _GPU:
-                yield _to_name(self._slots.keys[slot]), copies & _GPU
+            if copies:
+                yield self._chains[slot], _to_name(self._slots.keys[slot]), copies & GPU_COPIES
 
     def purge(self, start: int, count: int) -> int:
         """Remove the blocks of up to ``count`` slots from ``holders``, after all of this was cleared.
@@ -162,22 +154,19 @@ class EngineBlocks:
     def _set(self, slot: int, copies: int) -> None:
         before = self._copies[slot]
         self._copies[slot] = copies
-        self.gpu_copies += (copies & _GPU) - (before & _GPU)
+        self.gpu_copies += (copies & GPU_COPIES) - (before & GPU_COPIES)
         if not before:
             # It was kept without a copy because it has children.
-            if not self._keeps_ancestors:
-                self.gaps -= 1
-                self._put(slot)
+            self.gaps -= 1
+            self._put(slot)
         elif not copies:
-            if self._children[slot]:
-                if not self._keeps_ancestors:
-                    self.gaps += 1
-                    self._take(slot)
-                return
             self._take(slot)
+            if self._children[slot]:
+                self.gaps += 1
+                return
             self._free(slot)
             return
-        if before > _GPU or copies > _GPU:
+        if before > GPU_COPIES or copies > GPU_COPIES:
             self._show_medium(slot)
 
     def free_pending(self) -> bool:
@@ -199,16 +188,13 @@ class EngineBlocks:
         if self._children[parent] or self._copies[parent]:
             return
         if self._parents[parent] != NONE:
-            if self._keeps_ancestors:
-                self._take(parent)
-            else:
-                self.gaps -= 1
+            self.gaps -= 1
         self._pending.append(parent)
 
     def _is_shown(self, slot: int) -> bool:
         if not self._chains[slot] or self._parents[slot] == NONE:
             return False
-        return bool(self._copies[slot] or (self._keeps_ancestors and self._children[slot]))
+        return bool(self._copies[slot])
 
     def _put(self, slot: int) -> None:
         chain = self._chains[slot]

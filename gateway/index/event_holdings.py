@@ -65,6 +65,8 @@ class EventHoldings:
         self._groups: list[Holders] = []
         self._parts: dict[Target, HeldBlocks] = {}
         self._unmatched: dict[Target, UnmatchedCounts] = {}
+        # Targets whose events are ignored until their cache is cleared.
+        self._problems: dict[Target, str] = {}
         self._purging: deque[_PurgedBlocks] = deque()
 
     @property
@@ -79,6 +81,17 @@ class EventHoldings:
         """The blocks of one target; None before its first event."""
         return self._parts.get(target)
 
+    def has_groups(self, target: Target) -> bool:
+        """Whether other groups of layers limit what the followed one holds."""
+        part = self._parts.get(target)
+        return part is not None and bool(part.others)
+
+    def problem(self, target: Target) -> str:
+        """See ``EventIndex``."""
+        part = self._parts.get(target)
+        only_sparse = part is not None and part.only_sparse
+        return self._problems.get(target, "no group of layers keeps whole prefixes" if only_sparse else "")
+
     def apply(self, target: Target, event: KvEvent) -> None:
         """See ``EventIndex``."""
         if self._purging:
@@ -86,11 +99,16 @@ class EventHoldings:
             self.purge(_PURGE_SLOTS + _PURGE_SLOTS_PER_BLOCK * names)
         while self.advance(target):
             pass
+        if target in self._problems and not isinstance(event, AllBlocksCleared):
+            return
         if isinstance(event, BlockStored):
             held = self._parts.get(target) or self._start(target)
             before = held.block_size
             held.store(event)
-            if held.block_size != before:
+            if held.problem:
+                self.clear(target)
+                self._problems[target] = held.problem
+            elif held.block_size != before:
                 self._on_block_size()
         elif isinstance(event, BlockRemoved):
             part = self._parts.get(target)
@@ -109,6 +127,7 @@ class EventHoldings:
 
     def clear(self, target: Target) -> None:
         """See ``EventIndex``."""
+        self._problems.pop(target, None)
         part = self._parts.pop(target, None)
         if part is not None:
             self._purging.append(_PurgedBlocks(part.blocks, part.holders, part.bit))
@@ -154,6 +173,8 @@ class EventHoldings:
                 depth = found[part.holders].get(part.bit, 0)
                 if depth and part.blocks.gaps:
                     depth = part.holders.depth(hashes, limit, part.bit)
+                if depth and part.others:
+                    depth = part.reusable(hashes, depth)
             depths.append(depth)
         return depths
 
@@ -170,11 +191,6 @@ class EventHoldings:
 
     def _start(self, target: Target) -> HeldBlocks:
         holders, bit = self._take_bit()
-
-        def replace(blocks: EngineBlocks) -> tuple[Holders, int]:
-            self._purging.append(_PurgedBlocks(blocks, part.holders, part.bit))
-            return self._take_bit()
-
         part = HeldBlocks(
             holders,
             bit,
@@ -182,7 +198,6 @@ class EventHoldings:
             self._model_of(target.replica),
             self._counts(target),
             on_lost=lambda chain: self._on_lost(target, chain),
-            replace=replace,
         )
         self._parts[target] = part
         return part

@@ -4,23 +4,28 @@ An engine's hash only identifies a block: later events refer to it, also as a pa
 identified by its chain hash, computed from its tokens and the chain hash of its parent.
 """
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gateway.core.block_chain import chain_block_size
 from gateway.core.ids import ModelId
 from gateway.core.kv_events import BlockRemoved, BlockStored, Medium, Unmatched
 from gateway.core.ports import BlockHasher
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.index.engine_blocks import EngineBlocks, PageTokens, add_packed, drop_packed, one_copy
-from gateway.index.holders import NONE, Holders
+from gateway.index.engine_blocks import GPU_COPIES, EngineBlocks, PageTokens, add_packed, drop_packed, one_copy
+from gateway.index.holders import Holders
 from gateway.index.orphans import OrphanBlock, OrphanBlocks
 
 _ADOPTED_PER_STEP = 128
 """Orphans that are placed in one step."""
 
-_WINDOW_BLOCKS = 4096
-"""Most blocks of a run of which the engine kept only some: it cannot be applied in steps. Longer ones are ignored."""
+_MOST_GROUPS = 64
+"""Groups of layers that a model may have; real ones have a handful."""
+
+_NAMED_LATE = 65536
+"""Most blocks that may be known when a second group begins, whose names are collected at once then."""
 
 _UNDESCRIBED_LIMIT = 65536
 """Most blocks stored without tokens that are remembered until an event with their tokens arrives."""
@@ -39,6 +44,36 @@ class UnmatchedCounts:
         return Unmatched(self.unfit, self.unplaced, self.removed)
 
 
+@dataclass(slots=True)
+class OtherGroup:
+    """A group of layers beside the one that is followed (vLLM 0.32, ``HybridKVCacheCoordinator``).
+
+    The engine names a block by the prefix that ends with it, so equal names of two groups end at the same token.
+
+    Attributes:
+        size: Tokens per block.
+        needed: Blocks that it has to hold at the end of a hit.
+        copies: Its blocks: packed copies by name.
+    """
+
+    size: int
+    needed: int
+    copies: dict[int, int] = field(default_factory=dict)
+
+    def reach(self, names: Mapping[int, int], hashes: Sequence[int], depth: int, size: int) -> int:
+        """The longest hit for this group, of at most ``depth`` blocks of a chain with ``size`` tokens each."""
+        step, end, run = self.size // size, 0, 0
+        for number in range(depth // step, 0, -1):
+            if names.get(hashes[number * step - 1]) not in self.copies:
+                run = 0
+                continue
+            end = end if run else number
+            run += 1
+            if run >= self.needed:
+                break
+        return end * step if run else 0
+
+
 class HeldBlocks:
     """The blocks of one target.
 
@@ -50,12 +85,14 @@ class HeldBlocks:
         unmatched: Gets the blocks of events that match nothing. Left out is what a correct stream of events has as
             well: other groups of layers, groups that keep parts of prefixes, other media with blocks of their own.
         on_lost: Called with the chain hash of every block that the target no longer holds.
-        replace: Called with blocks that are cleared together; returns the index and the bit for later blocks.
 
     Attributes:
         bit: As above.
         holders: As above.
         block_size: Tokens per block of the chains; None before the first event with tokens.
+        others: Groups of layers beside the one that is followed, by number. A prefix is reused as far as all groups
+            allow.
+        problem: Why the events do not say what can be reused; empty if they do. It does not end.
     """
 
     def __init__(
@@ -67,7 +104,6 @@ class HeldBlocks:
         unmatched: UnmatchedCounts,
         *,
         on_lost: Callable[[int], None],
-        replace: Callable[[EngineBlocks], tuple[Holders, int]],
     ) -> None:
         self.holders = holders
         self.bit = bit
@@ -76,8 +112,7 @@ class HeldBlocks:
         self._model = model
         self._unmatched = unmatched
         self._on_lost = on_lost
-        self._replace = replace
-        self._blocks = EngineBlocks(holders, bit, on_lost)
+        self._blocks = EngineBlocks(holders, bit, self._lost)
         self._orphans = OrphanBlocks()
         # Names of stored blocks that orphans wait for.
         self._adoptable: deque[int] = deque()
@@ -85,9 +120,11 @@ class HeldBlocks:
         self._engine_block_size = 0
         self._pages: PageTokens | None = None
         self._group: int | None = None
-        # Where only parts of prefixes are kept, blocks without an engine hash lie between those with one. There, blocks
-        # are stored by chain hash, and this maps engine hashes to chain hashes.
-        self._chain_of: dict[int, int] | None = None
+        self.others: dict[int, OtherGroup] = {}
+        self._others_gpu_copies = 0
+        # Name by chain hash of the held blocks; only where there are other groups.
+        self._names: dict[int, int] = {}
+        self.problem = ""
 
     @property
     def blocks(self) -> EngineBlocks:
@@ -95,9 +132,23 @@ class HeldBlocks:
         return self._blocks
 
     @property
+    def only_sparse(self) -> bool:
+        """Whether no group of layers keeps whole prefixes, as far as is known."""
+        return self._group is None and bool(self.others)
+
+    @property
     def accounted_blocks(self) -> int:
-        """Blocks of the engine's GPU cache whose content is known, copies counted."""
-        return self._blocks.gpu_copies // self.names_per_block
+        """Blocks of the engine's GPU cache whose content is known, copies counted; all groups share them."""
+        return self._blocks.gpu_copies // self.names_per_block + self._others_gpu_copies
+
+    def reusable(self, hashes: Sequence[int], depth: int) -> int:
+        """How many of the first ``depth`` blocks of a chain, which the followed group holds, all groups can reuse."""
+        before = 0
+        while depth != before:
+            before = depth
+            for group in self.others.values():
+                depth = group.reach(self._names, hashes, depth, self._engine_block_size)
+        return depth
 
     @property
     def names_per_block(self) -> int:
@@ -114,13 +165,14 @@ class HeldBlocks:
         """Memory of the arrays, without ``holders``."""
         return self._blocks.nbytes + (self._pages.nbytes if self._pages else 0)
 
-    def copies(self) -> Iterator[tuple[int, int]]:
-        """Engine name and number of GPU copies of every block that has one: for comparing with an engine."""
-        return self._blocks.copies()
-
     def store(self, event: BlockStored) -> None:
         """Apply an event that stores a run of blocks."""
-        if not event.names or self._is_other_group(event.group, sparse=event.sparse):
+        if not event.names:
+            return
+        if self._group is None and not event.sparse and event.tokens and event.medium is Medium.GPU:
+            self._group = event.group
+        if event.group != self._group and (self._group is not None or event.sparse):
+            self._store_other(event)
             return
         if not event.tokens:
             # Stored with tokens before, and now on another medium as well. Without tokens the place of an unknown block
@@ -128,26 +180,23 @@ class HeldBlocks:
             for name in event.names:
                 self._store_without_tokens(name, event.medium)
             return
-        if self._group is None and event.medium is Medium.GPU:
-            self._group = event.group
-            if event.sparse:
-                self._start_over(sparse=True)
-        missing = self._missing_names(event)
-        if missing is None:
-            if event.medium is Medium.GPU and self._chain_of is None:
+        if not self._fits(event):
+            if event.medium is Medium.GPU:
                 self._unmatched.unfit += len(event.names)
+                whole = _bytes_of(event)
+                if self.others or (whole and len(event.tokens) > whole and not len(event.tokens) % event.block_size):
+                    self.problem = "a group of layers stores blocks of several sizes, or parts of prefixes"
             return
+        self._check_sizes()
         if event.parent is None:
             parent = self._blocks.root(self._hasher.root(self._model, event.adapter, event.salt))
         else:
-            parent = self._find(event.parent)
+            parent = self._blocks.find(event.parent)
             if not parent:
-                self._store_orphans(event, event.parent, missing)
+                self._store_orphans(event, event.parent)
                 return
         if self._pages is not None:
             self._store_pages(self._pages, event, parent)
-        elif missing:
-            self._store_window(event, parent, missing)
         else:
             chain = self._blocks.chain(parent)
             one = one_copy(event.medium)
@@ -157,23 +206,20 @@ class HeldBlocks:
 
     def remove(self, event: BlockRemoved) -> None:
         """Apply an event that removes one copy of each block."""
-        if self._is_other_group(event.group, sparse=None):
+        if event.group != self._group:
+            if (other := self.others.get(event.group)) is not None:
+                for name in event.names:
+                    self._set_other(other, name, drop_packed(other.copies.get(name, 0), event.medium))
             return
         for name in event.names:
-            slot = self._find(name)
+            slot = self._blocks.find(name)
             if slot:
                 self._blocks.drop_copy(slot, event.medium)
-                if self._chain_of is not None and not self._blocks.has_copies(slot):
-                    del self._chain_of[name]
             elif (block := self._orphans.get(name)) is not None:
                 block.copies = drop_packed(block.copies, event.medium)
                 if not block.copies:
                     self._orphans.drop(name)
-            elif (
-                self._undescribed.pop((name, event.medium), None) is None
-                and event.medium is Medium.GPU
-                and self._chain_of is None
-            ):
+            elif self._undescribed.pop((name, event.medium), None) is None and event.medium is Medium.GPU:
                 self._unmatched.removed += 1
 
     def advance(self) -> bool:
@@ -185,56 +231,65 @@ class HeldBlocks:
         more = self._blocks.free_pending()
         return bool(self._adoptable) or more
 
-    def _is_other_group(self, group: int, *, sparse: bool | None) -> bool:
-        """Whether an event concerns a group of layers that is not followed.
+    def _store_other(self, event: BlockStored) -> None:
+        """Blocks of a group that is not followed: which of the followed one's it holds as well."""
+        other = self.others.get(event.group)
+        if other is None and event.tokens and event.medium is Medium.GPU:
+            other = self._begin_other(event)
+        if other is None:
+            return
+        if event.tokens and event.medium is Medium.GPU and event.block_size != other.size:
+            self.problem = "a group of layers stores blocks of several sizes"
+            return
+        for name in event.names:
+            self._set_other(other, name, add_packed(other.copies.get(name, 0), one_copy(event.medium)))
 
-        A model with several groups caches each separately and reuses the prefix that all of them hold. The first group
-        that keeps whole prefixes is followed, which gives an upper bound; without one, a group that keeps parts.
-        """
-        if self._group is None or group == self._group:
-            return False
-        if self._chain_of is not None and sparse is False:
-            self._start_over(sparse=False)
-            self._group = group
-            return False
-        return True
-
-    def _start_over(self, *, sparse: bool) -> None:
-        """Forget all blocks."""
-        self.holders, self.bit = self._replace(self._blocks)
-        self._blocks = EngineBlocks(self.holders, self.bit, self._on_lost, keeps_ancestors=sparse)
-        self._chain_of = {} if sparse else None
-        self._orphans = OrphanBlocks()
-        self._adoptable.clear()
-        self._engine_block_size = 0
-        self._pages = None
-
-    def _find(self, name: int) -> int:
-        return self._blocks.find(name if self._chain_of is None else self._chain_of.get(name, NONE))
-
-    def _missing_names(self, event: BlockStored) -> int | None:
-        """Blocks of the run that the engine did not keep; None for a run that does not fit the target's blocks."""
-        if not event.block_size or len(event.tokens) % (TOKEN_BYTES * event.block_size):
+    def _begin_other(self, event: BlockStored) -> OtherGroup | None:
+        if not event.block_size or event.sparse is None or (event.sparse and not event.window):
+            self.problem = "a group of layers does not say which of its blocks a hit needs"
             return None
+        if len(self.others) >= _MOST_GROUPS or self._blocks.held > _NAMED_LATE:
+            self.problem = "there are too many groups of layers, or they appear too late"
+            return None
+        # A group that keeps whole prefixes needs all of its blocks.
+        needed = -(-event.window // event.block_size) if event.sparse else sys.maxsize
+        other = self.others[event.group] = OtherGroup(event.block_size, needed)
+        self._names.update((chain, name) for chain, name, _ in self._blocks.named())
+        self._check_sizes()
+        return other
+
+    def _set_other(self, other: OtherGroup, name: int, copies: int) -> None:
+        before = other.copies.pop(name, 0)
+        self._others_gpu_copies += (copies & GPU_COPIES) - (before & GPU_COPIES)
+        if copies:
+            other.copies[name] = copies
+
+    def _check_sizes(self) -> None:
+        """A smaller block of another group ends where no block of the chains ends."""
+        size = self._engine_block_size
+        if self.others and size and (self._pages or any(each.size % size for each in self.others.values())):
+            self.problem = "the blocks of one group of layers are no multiple of another's"
+
+    def _lost(self, chain: int) -> None:
+        self._names.pop(chain, None)
+        self._on_lost(chain)
+
+    def _fits(self, event: BlockStored) -> bool:
+        """Whether a run is one of whole blocks of the target's size."""
+        if not event.block_size or len(event.tokens) != _bytes_of(event):
+            return False
         if event.extras is not None and len(event.extras) != len(event.names):
-            return None
+            return False
         if not self._engine_block_size:
             if event.medium is not Medium.GPU:
-                return None  # other media may be cut into larger blocks
+                return False  # other media may be cut into larger blocks
             self._engine_block_size = event.block_size
             self.block_size = chain_block_size(event.block_size)
             if self.block_size != event.block_size:
                 self._pages = PageTokens(event.block_size, self.block_size // event.block_size)
-        missing = len(event.tokens) // (TOKEN_BYTES * event.block_size) - len(event.names)
-        if event.block_size != self._engine_block_size or missing < 0:
-            return None
-        if missing and missing + len(event.names) > _WINDOW_BLOCKS:
-            return None
-        if missing or self._pages is not None:
-            # The extra keys of blocks without a name, and of pages inside of a block, are not part of the event.
-            plain = event.extras is None or not any(event.extras)
-            return missing if plain and not (missing and self._pages is not None) else None
-        return missing
+        # The extra keys of pages inside of a block are not part of the event.
+        plain = self._pages is None or event.extras is None or not any(event.extras)
+        return event.block_size == self._engine_block_size and plain
 
     def _store_block(self, name: int, parent: int, chain: int, copies: int) -> int:
         slot, is_new = self._put_block(name, parent, chain, copies)
@@ -244,35 +299,13 @@ class HeldBlocks:
 
     def _put_block(self, name: int, parent: int, chain: int, copies: int) -> tuple[int, bool]:
         """Returns the block's slot, and whether it was not there before."""
-        key = name
-        if self._chain_of is not None:
-            key = self._chain_of[name] = chain
-        slot = self._blocks.find(key)
+        if self.others:
+            self._names[chain] = name
+        slot = self._blocks.find(name)
         if slot:
-            if copies:
-                self._blocks.add_copies(slot, copies)
+            self._blocks.add_copies(slot, copies)
             return slot, False
-        return self._blocks.place(key, parent, chain, copies), True
-
-    def _store_window(self, event: BlockStored, parent: int, missing: int) -> None:
-        """A run of which the engine kept only some blocks, without saying which.
-
-        It keeps the end of a window, so the names are assigned to the last blocks of the run, which gives an upper
-        bound. The blocks before them count as held as long as these are.
-        """
-        if self._chain_of is None:
-            # The first sign that this group keeps parts of prefixes.
-            chain, begins = self._blocks.chain(parent), self._blocks.parent(parent) == NONE
-            self._start_over(sparse=True)
-            if not begins:
-                return
-            parent = self._blocks.root(chain)
-        chains = self._hasher.extend(self._blocks.chain(parent), event.tokens, event.block_size, None)
-        for own in chains[:missing]:
-            # A block without an engine hash is stored by its chain hash.
-            parent = self._blocks.find(own) or self._blocks.place(own, parent, own, 0)
-        for name, own in zip(event.names, chains[missing:], strict=True):
-            parent = self._store_block(name, parent, own, one_copy(event.medium))
+        return self._blocks.place(name, parent, chain, copies), True
 
     def _store_pages(self, pages: PageTokens, event: BlockStored, parent: int) -> None:
         """Pages that are smaller than a block. A block is complete with its last page."""
@@ -308,32 +341,28 @@ class HeldBlocks:
         return slot, True
 
     def _store_without_tokens(self, name: int, medium: Medium) -> None:
-        slot = self._find(name)
+        slot = self._blocks.find(name)
         if slot:
             self._blocks.add_copies(slot, one_copy(medium))
         elif (block := self._orphans.get(name)) is not None:
             block.copies = add_packed(block.copies, one_copy(medium))
         elif len(self._undescribed) < _UNDESCRIBED_LIMIT or (name, medium) in self._undescribed:
             self._undescribed[name, medium] = 1
-        elif self._chain_of is None:
+        else:
             self._unmatched.unplaced += 1
 
-    def _store_orphans(self, event: BlockStored, parent: int, missing: int) -> None:
-        counted = self._chain_of is None
-        if missing:  # the place of these blocks in the run stays unknown
-            self._unmatched.unplaced += len(event.names) * counted
-            return
+    def _store_orphans(self, event: BlockStored, parent: int) -> None:
         size = event.block_size * TOKEN_BYTES
         one = one_copy(event.medium)
         for i, name in enumerate(event.names):
-            if slot := self._find(name):
+            if slot := self._blocks.find(name):
                 self._blocks.add_copies(slot, one)
             elif (block := self._orphans.get(name)) is not None:
                 block.copies = add_packed(block.copies, one)
             else:
                 extra = event.extras[i] if event.extras else None
                 self._orphans.put(OrphanBlock(name, parent, event.tokens[i * size : (i + 1) * size], extra, one))
-                self._unmatched.unplaced += counted
+                self._unmatched.unplaced += 1
             parent = name
 
     def _adopt(self, slot: int, name: int) -> None:
@@ -344,13 +373,12 @@ class HeldBlocks:
 
     def _adopt_child(self, name: int) -> None:
         """Place one of the orphans that wait for a name; without any left, drop the name."""
-        parent = self._find(name)
+        parent = self._blocks.find(name)
         block = self._orphans.take_child(name) if parent else None
         if block is None:
             self._adoptable.popleft()
             return
-        if self._chain_of is None:
-            self._unmatched.unplaced -= 1
+        self._unmatched.unplaced -= 1
         if self._pages is not None:
             so_far = self._pages.block_so_far(self._blocks, parent)
             slot, is_new = self._put_page(block.name, parent, so_far, block.tokens, block.copies)
@@ -366,3 +394,8 @@ class HeldBlocks:
         for medium in Medium if self._undescribed else ():
             if self._undescribed.pop((name, medium), None):
                 self._blocks.add_copies(slot, one_copy(medium))
+
+
+def _bytes_of(event: BlockStored) -> int:
+    """Length of the tokens of a run of whole blocks."""
+    return len(event.names) * event.block_size * TOKEN_BYTES

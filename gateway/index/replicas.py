@@ -166,7 +166,8 @@ class ReplicaIndex:
                 pass
             elif feed is _LIVE:
                 depth = known[number]
-                if target in self._fresh.blocks:
+                # Of a prompt in flight, sliding windows keep the end alone, which is of no use for its beginning.
+                if target in self._fresh.blocks and not self._events.has_groups(target):
                     depth = self._fresh.extend(target, hashes, depth, limit)
                 if depth:
                     holding = self._events.holding(chain, depth, target)
@@ -193,9 +194,12 @@ class ReplicaIndex:
         fresh: list[int] = []
         held = 0
         for chain in chains:
-            (depth,) = self._events.depths(chain, len(chain.hashes), [target])
             limit = chain.reusable_blocks
-            held += self._fresh.extend(target, chain.hashes, min(depth, limit), limit) * chain.block_size
+            (depth,) = self._events.depths(chain, limit, [target])
+            inflight = (
+                depth if self._events.has_groups(target) else self._fresh.extend(target, chain.hashes, depth, limit)
+            )
+            held += inflight * chain.block_size
             fresh += chain.hashes[depth:]
         self._fresh.add(target, fresh)
         return _Lease(target, held, predicted, fresh)
@@ -261,9 +265,9 @@ class ReplicaIndex:
 
     def state(self, target: Target) -> IndexState:
         """See ``PrefixIndex``."""
-        feed = self._feeds.get(target, FeedState.OFF)
+        feed = self._followed.get(target)
         part = self._events.part(target)
-        counted = feed in (FeedState.LIVE, FeedState.REBUILDING)
+        counted = feed is not None
         source = IndexSource.EVENTS if feed is FeedState.LIVE else IndexSource.PREDICTED
         known = part.blocks.held if counted and part else 0
         return IndexState(
@@ -279,6 +283,12 @@ class ReplicaIndex:
             self._predicted.remove(target)
         else:
             self._events.apply(target, event)
+            if (target in self._followed) is bool(self._events.problem(target)):
+                self._follow(target)
+
+    def problem(self, target: Target) -> str:
+        """See ``EventIndex``."""
+        return self._events.problem(target)
 
     def advance(self, target: Target) -> bool:
         """See ``EventIndex``."""
@@ -288,11 +298,17 @@ class ReplicaIndex:
         """See ``EventIndex``."""
         self._events.clear(target)
         self._fresh.clear(target)
+        self._follow(target)
 
     def set_feed(self, target: Target, state: FeedState) -> None:
         """See ``EventIndex``."""
         self._feeds[target] = state
-        if state in (FeedState.LIVE, FeedState.REBUILDING):
+        self._follow(target)
+
+    def _follow(self, target: Target) -> None:
+        """Look events up, or do not any more."""
+        state = self._feeds.get(target)
+        if state in (FeedState.LIVE, FeedState.REBUILDING) and not self._events.problem(target):
             self._followed[target] = state
         else:
             self._followed.pop(target, None)

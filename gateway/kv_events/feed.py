@@ -114,7 +114,7 @@ class Feed:
             gaps=self._gaps,
             unmatched_blocks=self._audit.unmatched,
             last_batch_age_seconds=round(now - self._received_at, 3) if self._batches else None,
-            problem=self._reporter.problem,
+            problem=self._reporter.problem or self._index.problem(self._target) or None,
         )
 
     def restarted(self, started_at: float) -> None:

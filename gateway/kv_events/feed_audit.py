@@ -65,6 +65,8 @@ class FeedAudit:
         Returns:
             What follows from it.
         """
+        if problem := self._index.problem(self._target):
+            self._reporter.warn("kv_events_undecided", problem=problem, instead="its cache is predicted")
         self._report(complete=order.complete)
         if self._index.is_impossible(self._target):
             # vLLM reports reused blocks as stored if a client asks for it.

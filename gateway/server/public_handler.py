@@ -20,6 +20,7 @@ class PublicHandler:
 
     def __init__(self, app: PublicApp) -> None:
         self._generations = app.generations
+        self._root_path = app.root_path
         self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
         self._asgi = AsgiHandler(app)
 
@@ -30,6 +31,9 @@ class PublicHandler:
 
     def __call__(self, exchange: Exchange) -> Receiver:
         """See ``Handler``."""
+        root = self._root_path
+        if root and exchange.path.startswith(root) and (exchange.path + "/")[len(root)] == "/":
+            exchange.path = exchange.path[len(root) :] or "/"
         endpoint = self._endpoints.get(exchange.path)
         if endpoint is None or exchange.method != "POST":
             return self._asgi(exchange)

@@ -157,6 +157,8 @@ def watched(config: Path, settings: Settings) -> dict[Path, Stamp]:
     for model in settings.models:
         if model.chat_template is not None:
             files.append(model.chat_template)
+        hosts: list[Any] = [*model.replicas, *([model.discover.template] if model.discover else [])]
+        files += [file for each in hosts for file in (each.ca_file, each.cert_file, each.key_file) if file is not None]
         folder = Path(model.tokenizer).expanduser()
         files += [folder / name for name in _TOKENIZER_FILES]
     if settings.warm.file is not None:

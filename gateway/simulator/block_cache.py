@@ -68,9 +68,10 @@ class Stored(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """One copy of a block is evicted."""
+    """One copy of a block is evicted; ``windowed`` as of ``Block``."""
 
     prefix: Prefix
+    windowed: bool = False
 
 
 class Cleared(NamedTuple):
@@ -88,11 +89,13 @@ class Block:
         number: Which one.
         prefix: The prefix that ends here; None while the block is not full or was evicted.
         users: Sequences that hold it.
+        windowed: Whether the layers with a sliding window keep it as well.
     """
 
     number: int
     prefix: Prefix | None = None
     users: int = 0
+    windowed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -131,16 +134,26 @@ class BlockCache:
         block_size: Tokens per block.
         caching: Whether prefixes are kept for reuse at all.
         unique: Keep equal blocks computed twice once, as SGLang does. vLLM keeps both, and evicts each copy separately.
+        window: Blocks that layers with a sliding window keep of the end of a sequence, and need at the end of a hit; 0
+            without such layers.
         journal: Whether to record events, for ``take_events``.
     """
 
     def __init__(
-        self, blocks: int, block_size: int, *, caching: bool = True, unique: bool = False, journal: bool = False
+        self,
+        blocks: int,
+        block_size: int,
+        *,
+        caching: bool = True,
+        unique: bool = False,
+        window: int = 0,
+        journal: bool = False,
     ) -> None:
         self.block_size = block_size
         self.usable_blocks = blocks - 1
         self.caching = caching
         self._unique = unique
+        self._window = window
         self._journal: list[CacheEvent] | None = [] if journal else None
         self._life = 0
         self._free: OrderedDict[int, Block] = OrderedDict((number, Block(number)) for number in range(1, blocks))
@@ -268,7 +281,9 @@ class BlockCache:
             copies = self._cached.get(prefix.hash)
             if not copies:
                 break
-            hits.append(next(iter(copies.values())))
+            hits.append(max(copies.values(), key=lambda block: block.windowed))
+        while self._window and not all(block.windowed for block in hits[-self._window :]):
+            hits.pop()
         return hits
 
     def _hold(self, block: Block) -> None:
@@ -291,7 +306,7 @@ class BlockCache:
             if not copies:
                 del self._cached[prefix.hash]
             block.prefix = None
-            self._note(Removed(prefix))
+            self._note(Removed(prefix, block.windowed))
         block.users = 1
         return block
 
@@ -310,6 +325,7 @@ class BlockCache:
                 continue
             block = table.blocks[index]
             block.prefix = prefix
+            block.windowed = index >= len(table.prefixes) - self._window
             copies[block.number] = block
             run.append(prefix)
         self._note_run(run)

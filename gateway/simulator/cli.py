@@ -240,6 +240,13 @@ def _add_events(parser: argparse.ArgumentParser) -> None:
         metavar="|".join(EventHashes),
         help="blocks named by 64-bit numbers or by 32 bytes (default: %(default)s)",
     )
+    parser.add_argument(
+        "--window-blocks",
+        type=int,
+        default=0,
+        metavar="BLOCKS",
+        help="a hybrid model with such a sliding window (vLLM)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -270,6 +277,7 @@ def run(args: argparse.Namespace) -> int:
             event_topic=args.event_topic,
             event_encoding=args.event_encoding,
             event_hashes=args.event_hashes,
+            window_blocks=args.window_blocks,
             chat_template=args.chat_template,
             ignores_salt=args.ignores_salt,
             refuses_salt=args.refuses_salt,

@@ -46,6 +46,7 @@ class EngineConfig:
         event_topic: First frame of each message.
         event_encoding: The layout of events.
         event_hashes: How events name blocks.
+        window_blocks: Blocks of a sliding window beside full attention (vLLM, hybrid models); 0 without one.
         record_requests: How many of the last POST requests to keep, raw.
         chat_template: Jinja file to use in place of the tokenizer's own template; None: that one.
         ignores_salt: Whether requests share their blocks regardless of ``cache_salt``, as in releases that do not know
@@ -78,6 +79,7 @@ class EngineConfig:
     event_topic: str = ""
     event_encoding: EventEncoding = EventEncoding.MAP
     event_hashes: EventHashes = EventHashes.INT
+    window_blocks: int = 0
     record_requests: int = 0
     chat_template: Path | None = None
     ignores_salt: bool = False
@@ -97,8 +99,9 @@ class EngineConfig:
             raise ValueError(f"blocks must be at least 2 (one is the engine's own), not {self.blocks}")
         if not self.decode_ms >= 0:
             raise ValueError(f"decode_ms must not be negative, not {self.decode_ms}")
-        if self.record_requests < 0:
-            raise ValueError(f"record_requests must not be negative, not {self.record_requests}")
+        for name in ("record_requests", "window_blocks"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.chat_template is not None and not self.chat_template.is_file():
             raise ValueError(f"chat_template: no such file: {self.chat_template}")
         if self.max_model_len is not None and not 1 <= self.max_model_len <= self.capacity:

@@ -18,8 +18,6 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.simulator.block_cache import CacheEvent, Cleared, Prefix, Removed, Stored
 
 _MEDIUM = "GPU"
-_GROUP = 0
-_KIND = "full_attention"
 
 Json = dict[str, Any]
 Name = int | bytes
@@ -53,13 +51,20 @@ class EventEncoder:
         encoding: The layout of events.
         hashes: How blocks are named.
         adapters: The LoRA adapters' names in the order of their ids, which start with 1.
+        window: As of ``BlockCache``: a group of layers with a sliding window comes before the one with full attention.
     """
 
     def __init__(
-        self, flavor: EngineKind, encoding: EventEncoding, hashes: EventHashes, adapters: Sequence[str] = ()
+        self,
+        flavor: EngineKind,
+        encoding: EventEncoding,
+        hashes: EventHashes,
+        adapters: Sequence[str] = (),
+        window: int = 0,
     ) -> None:
         self._encoding = encoding
         self._hashes = hashes
+        self._window = window
         self._signed = flavor == EngineKind.SGLANG
         self._ids = {adapter: number for number, adapter in enumerate(adapters, start=1)}
         self._events: Callable[[Iterable[CacheEvent]], Iterator[Json]] = (
@@ -85,16 +90,21 @@ class EventEncoder:
         for event in events:
             match event:
                 case Stored(run):
-                    yield self._stored(run) | {
+                    stored = self._stored(run) | {
                         "lora_id": self._ids.get(run[0].adapter),
                         "medium": _MEDIUM,
                         "lora_name": run[0].adapter or None,
                         "extra_keys": [_extra_keys(prefix) for prefix in run],
-                        "group_idx": _GROUP,
-                        "kv_cache_spec_kind": _KIND,
+                        "group_idx": 0,
                     }
-                case Removed(prefix):
-                    yield _removed([self.name(prefix)]) | {"group_idx": _GROUP}
+                    if self._window:
+                        kept = {name: stored[name][-self._window :] for name in ("block_hashes", "extra_keys")}
+                        size = {"kv_cache_spec_sliding_window": self._window * stored["block_size"]}
+                        yield stored | kept | {"kv_cache_spec_kind": "sliding_window"} | size
+                    yield stored | {"group_idx": int(self._window > 0), "kv_cache_spec_kind": "full_attention"}
+                case Removed(prefix, windowed):
+                    for group in range(0 if windowed or not self._window else 1, 2 if self._window else 1):
+                        yield _removed([self.name(prefix)]) | {"group_idx": group}
                 case Cleared():
                     yield {"type": "AllBlocksCleared"}
 

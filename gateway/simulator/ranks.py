@@ -49,6 +49,7 @@ class Rank:
             config.block_size,
             caching=config.prefix_caching,
             unique=config.flavor == EngineKind.SGLANG,
+            window=config.window_blocks,
             journal=bool(config.events),
         )
         self.scheduler = Scheduler(
@@ -68,7 +69,9 @@ class Rank:
                 buffer=config.replay_buffer,
                 flavor=config.flavor,
             )
-        self._encoder = EventEncoder(config.flavor, config.event_encoding, config.event_hashes, config.adapters)
+        self._encoder = EventEncoder(
+            config.flavor, config.event_encoding, config.event_hashes, config.adapters, config.window_blocks
+        )
 
     def content(self) -> list[CachedBlock]:
         """The exact contents of the cache."""

@@ -149,6 +149,7 @@ def _add_rank(exposition: Exposition, config: EngineConfig, rank: Rank) -> None:
         block_size=config.block_size,
         enable_prefix_caching=config.prefix_caching,
         engine=rank.number,
-        num_gpu_blocks=config.blocks * config.data_parallel_size,  # the engine reports the sum
+        # The sum over all ranks, and over the groups of layers, which share them.
+        num_gpu_blocks=config.blocks * config.data_parallel_size * (2 if config.window_blocks else 1),
         prefix_caching_hash_algo="sha256",
     )

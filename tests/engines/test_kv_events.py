@@ -126,7 +126,7 @@ POSITIONAL = [
     None,
     "s",
 ]
-NAMED = BlockStored([BIG, 7], 5, packed(*TOKENS), 4, Medium.GPU, 1, True)
+NAMED = BlockStored([BIG, 7], 5, packed(*TOKENS), 4, Medium.GPU, 1, True, window=1)
 
 
 def test_positional_with_all_fields():
@@ -135,7 +135,9 @@ def test_positional_with_all_fields():
 
 @pytest.mark.parametrize("length", range(5, len(POSITIONAL)))
 def test_positional_without_trailing_fields(length):
-    expected = NAMED._replace(group=1 if length > 9 else 0, sparse=True if length > 10 else None)
+    expected = NAMED._replace(
+        group=1 if length > 9 else 0, sparse=True if length > 10 else None, window=1 if length > 10 else 0
+    )
     assert decoded(POSITIONAL[:length]) == expected
 
 

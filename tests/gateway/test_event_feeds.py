@@ -112,6 +112,8 @@ async def set_fault(engine: SimulatedEngine, spec: str) -> None:
         pytest.param({"event_hashes": "bytes"}, marks=pytest.mark.slow),
         pytest.param({"event_encoding": "positional", "event_hashes": "bytes"}, marks=pytest.mark.slow),
         {"data_parallel_size": 2, "blocks": 200},
+        {"window_blocks": 2, "blocks": 300},
+        pytest.param({"window_blocks": 5, "event_encoding": "positional"}, marks=pytest.mark.slow),
         {"flavor": EngineKind.SGLANG, "block_size": 16, "prompt_tokens_details": True},
         pytest.param(
             {"flavor": EngineKind.SGLANG, "block_size": 64, "blocks": 100, "prompt_tokens_details": True},
@@ -138,7 +140,7 @@ async def test_predictions_are_what_the_engines_report(
             await sent(gateway, engines)
     assert [pair for pair in seen if pair[0] != pair[1]] == []
     warm = [pair for pair in seen if pair[1]]
-    assert len(warm) > 20
+    assert len(warm) > 15
     assert len(warm) < 85
 
 

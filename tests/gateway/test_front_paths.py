@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from tenancy import SECRET, tenant
 
 from gateway import __version__
+from gateway.config.server_settings import ServerSettings
 
 PUBLIC_GETS = ["/health", "/ping", "/version", "/healthz", "/readyz", "/v1/models", "/v1/models/demo"]
 ADMIN_GETS = [
@@ -204,3 +205,20 @@ async def test_admin_port_logs_refused_paths(gateway, method, path, status):
     assert [
         (line["method"], line["path"], line["status"]) for line in logs if line["event"] == "admin_path_refused"
     ] == [(method, path, status)]
+
+
+async def test_paths_below_a_prefix(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), server={"root_path": "/llm/"})
+    chat = {"model": "demo", "messages": [{"role": "user", "content": "Hello."}]}
+    for root in ("/llm", ""):
+        assert (await gateway.http.post(f"{root}{CHAT}", json=chat)).status_code == 200
+        assert (await gateway.http.get(f"{root}/v1/models")).status_code == 200
+        assert (await gateway.http.get(f"{root}/health")).status_code == 200
+    for path in ("/llmx/v1/models", "/llm/llm/v1/models", "/x/llm/v1/models", "/llm"):
+        problem(await gateway.http.get(path), 404, "unknown_path")
+
+
+@pytest.mark.parametrize("root", ["llm", "/a//b", "/a/../b", "/a b", "/v1", "/%61", "/a?b"])
+def test_prefix_that_is_none(root):
+    with pytest.raises(ValueError, match="expected a path such as /llm"):
+        ServerSettings(root_path=root)

@@ -46,6 +46,11 @@ def digest(engine) -> int:
     return reduce(xor, chains, 0)
 
 
+def gpu_copies(part) -> dict[int, int]:
+    """GPU copies of every block that has some, by the engine's name."""
+    return {name: copies for _, name, copies in part.blocks.named() if copies}
+
+
 class Blocks:
     """Blocks named by the path of letters they end, for an index. Every letter is a block of 16 tokens."""
 

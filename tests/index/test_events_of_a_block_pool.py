@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
-from index.event_index import TARGET, depth, digest, event_index
+from index.event_index import TARGET, depth, digest, event_index, gpu_copies
 
-from gateway.core.kv_events import BlockRemoved, BlockStored
 from gateway.core.prompt import MediaItem
 
 SIZE = 16
@@ -78,7 +77,7 @@ class Pair:
         for prompt in [*self.seen, *questions]:
             assert depth(self.index, prompt, SIZE) == self.engine.hit(prompt)
         part = self.index.part(TARGET)
-        copies, waiting = (Counter(dict(part.copies())), part.waiting) if part else (Counter(), 0)
+        copies, waiting = (Counter(gpu_copies(part)), part.waiting) if part else (Counter(), 0)
         if waiting:
             assert copies <= self.engine.copies()
             return
@@ -152,7 +151,7 @@ def test_equal_blocks_computed_twice_are_held_until_both_are_gone():
     pair.do("ask", prompt)
     pair.do("ask", prompt)
     names = prompt.names(SIZE)
-    assert dict(pair.index.part(TARGET).copies()) == {names[0]: 1, names[1]: 1, names[2]: 2}
+    assert gpu_copies(pair.index.part(TARGET)) == {names[0]: 1, names[1]: 1, names[2]: 2}
     longer = Prompt((7,) * 49)
     pair.engine.invalidate(pair.engine.running[0].blocks[2])
     pair.do("end", 0)
@@ -186,34 +185,6 @@ def test_prompt_is_found_only_where_salt_adapter_and_images_are_the_same():
         assert [depth(pair.index, asked, SIZE) for asked in pictures] == [
             4 if asked == stored else 1 for asked in pictures
         ]
-
-
-@given(
-    order=st.lists(steps, max_size=25),
-    blocks=st.integers(4, 14),
-    sparse_first=st.booleans(),
-    size=st.sampled_from([16, 32]),
-)
-def test_group_that_keeps_whole_prefixes_is_followed_whichever_is_received_first(order, blocks, sparse_first, size):
-    """Beside the full group one with a sliding window, whose events have the same names and say other things."""
-    pair = Pair(blocks)
-    both = event_index()
-    if sparse_first:
-        for name, parent in ((1, None), (2, 1)):
-            both.apply(TARGET, BlockStored([name], parent, b"\1\0\0\0" * size, size, group=1, sparse=True))
-    for step, argument in order:
-        reported = pair.do(step, argument)
-        for number, event in enumerate(reported):
-            both.apply(TARGET, event)
-            if isinstance(event, BlockStored):
-                kept = event.names[-1 - number % 2 :]
-                both.apply(TARGET, event._replace(names=kept, group=1, sparse=True, extras=None))
-                both.apply(TARGET, BlockRemoved(kept[:1], group=1))
-        full = pair.index.part(TARGET)
-        if full is not None:
-            assert dict(both.part(TARGET).copies()) == dict(full.copies())
-            for prompt in pair.seen:
-                assert depth(both, prompt, SIZE) == depth(pair.index, prompt, SIZE) >= pair.engine.hit(prompt)
 
 
 def test_cleared_cache_is_empty_at_once_and_fills_again():

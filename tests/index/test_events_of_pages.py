@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from index.engine_model import Prompt, packed
-from index.event_index import TARGET, depth, event_index
+from index.event_index import TARGET, depth, event_index, gpu_copies
 
 from gateway.core.block_chain import chain_block_size
 from gateway.core.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
@@ -97,7 +97,7 @@ def test_index_equals_the_tree_after_every_step(page):
                 reusable = min(tree.matched(prompt), max(len(prompt.tokens) - 1, 0)) // size
                 assert depth(index, prompt, size) == reusable
             part = index.part(TARGET)
-            copies = dict(part.copies()) if part else {}
+            copies = gpu_copies(part) if part else {}
             assert copies == {tree.name(path): 1 for path in tree.used}
             if part:
                 assert part.waiting == 0

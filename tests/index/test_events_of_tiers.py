@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index.event_index import TARGET, WORTH, Blocks, chain_of, event_index
+from index.event_index import TARGET, WORTH, Blocks, chain_of, event_index, gpu_copies
 
 from gateway.core.kv_events import BlockStored, Medium
 
@@ -104,7 +104,7 @@ def test_orphan_that_was_known_by_name_before_it_was_described_keeps_that_copy(b
 def test_blocks_stored_with_tokens_on_a_slow_medium_are_held_there(blocks):
     blocks.store("ab", medium=Medium.DISK)
     assert (blocks.depth("ab"), worth(blocks, "ab")) == (2, 2 * WORTH[Medium.DISK])
-    assert dict(blocks.part.copies()) == {}
+    assert gpu_copies(blocks.part) == {}
     assert blocks.part.blocks.gpu_copies == 0
 
 
@@ -156,5 +156,5 @@ def test_depth_and_worth_equal_a_count_of_copies_per_medium(order):
             assert worth(blocks, asked) == sum(WORTH[m] for m in fastest) if fastest else True
         if blocks.part is not None:
             gpu = {blocks.name(p): n for (p, m), n in model.items() if n and m is Medium.GPU}
-            assert dict(blocks.part.copies()) == gpu
+            assert gpu_copies(blocks.part) == gpu
             assert blocks.part.blocks.gpu_copies == sum(gpu.values())

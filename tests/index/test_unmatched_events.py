@@ -89,17 +89,9 @@ def test_blocks_without_tokens_count_once_too_many_wait_for_theirs(blocks):
 def test_other_groups_and_other_media_are_no_mistake(blocks):
     blocks.store("abc")
     blocks.remove("zz", group=1)
-    blocks.store("zab", start=1, group=1)
+    blocks.store("zab", start=1, group=1, sparse=True, window=16)
     blocks.remove("zz", medium=Medium.CPU)
     blocks.index.apply(TARGET, BlockStored([1], None, bytes(256), 64, Medium.CPU))
-    assert counted(blocks) == Unmatched()
-
-
-def test_group_that_keeps_parts_of_prefixes_has_unknown_blocks_by_nature(blocks):
-    blocks.store("abc", sparse=True)
-    blocks.remove("zz")
-    blocks.store("zab", start=1, sparse=True)
-    blocks.index.apply(TARGET, BlockStored([1], None, bytes(64 * 5000), 16, sparse=True))
     assert counted(blocks) == Unmatched()
 
 

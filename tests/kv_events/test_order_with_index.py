@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from index.engine_model import Engine, Prompt
-from index.event_index import TARGET, chain_of, event_index
+from index.event_index import TARGET, chain_of, event_index, gpu_copies
 from kv_events.order_simulation import EventSimulation
 from kv_events.order_steps import end_faults
 
@@ -85,7 +85,7 @@ class Whole:
         """While it claims to know all, copies and prefixes are those the engine had after the batch before ``next``."""
         self.simulation.check()
         part = self.reported.index.part(TARGET)
-        copies = Counter(dict(part.copies())) if part else Counter()
+        copies = Counter(gpu_copies(part)) if part else Counter()
         if self.simulation.state is FeedState.LIVE:
             held = self.simulation.process.contents[self.simulation.order.next]
             assert copies == held

@@ -177,6 +177,10 @@ class EventIndex(Protocol):
         """Set the state of a target's event feed."""
         ...
 
+    def problem(self, target: Target) -> str:
+        """Why a target's events do not say what it can reuse, so that it is predicted; empty if they do."""
+        ...
+
     def is_complete(self, target: Target) -> bool:
         """Whether the events cover the target's whole cache, even if some of them were missed."""
         ...

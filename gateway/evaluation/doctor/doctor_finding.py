@@ -23,11 +23,14 @@ FINDING_NAMES = frozenset(
         "clock-differs",
         "context-limits-differ",
         "discovery-fails",
+        "engine-sleeping",
         "events-address",
         "events-off",
         "events-unreachable",
         "events-without-replay",
+        "external-cache",
         "generation-fails",
+        "key-refused",
         "metrics-missing",
         "model-files-differ",
         "port-in-use",
@@ -39,6 +42,7 @@ FINDING_NAMES = frozenset(
         "redis-unreachable",
         "redis-version",
         "replay-unreachable",
+        "replica-redirects",
         "replica-unreachable",
         "salt-ignored",
         "salt-refused",
@@ -85,11 +89,13 @@ class Diagnosis:
     Attributes:
         findings: The mistakes.
         unchecked: Checks that could not be made, each with the reason, in one sentence.
+        shown: What was shown to be right, in one sentence each.
         replicas: Replicas that were examined.
     """
 
     findings: list[DoctorFinding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
     replicas: int = 0
 
     def ordered(self, ignored: Iterable[str] = ()) -> list[DoctorFinding]:

@@ -15,6 +15,9 @@ _MOST_NAMED = 5
 def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
     """What is wrong with one engine, as far as it says so itself."""
     replica = probe.replica
+    if probe.refusal is not None:
+        yield probe.refusal
+        return
     if not probe.reached:
         yield DoctorFinding(
             "replica-unreachable",
@@ -25,6 +28,23 @@ def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
         )
         return
     yield from _model_findings(probe)
+    if probe.asleep:
+        yield DoctorFinding(
+            "engine-sleeping",
+            Severity.ERROR,
+            replica.where,
+            "The engine is in sleep mode: it answers /health, and requests to it wait or fail.",
+            "wake it up (POST /wake_up), or drain the replica as long as it sleeps",
+        )
+    if probe.external:
+        yield DoctorFinding(
+            "external-cache",
+            Severity.WARNING,
+            replica.where,
+            f"It also caches outside of its GPU ({probe.external}), where the gateway sees only what events name, "
+            "and where that cache decides whether salts keep tenants apart.",
+            "read docs/external-caches.md, then accept it with --ignore external-cache",
+        )
     if probe.metrics_problem:
         yield DoctorFinding(
             "metrics-missing",

@@ -5,6 +5,7 @@ with the problem and never an exception.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -24,11 +25,13 @@ from gateway.engines import (
     ServerFacts,
     event_sources,
     event_sources_path,
+    external_cache,
     offset_sources,
     parse_metrics,
     parse_models,
     parse_server_info,
 )
+from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
 from gateway.http_client import HttpClient, HttpResponse, Origin, TransportError
 
 _MAX_METRICS_BYTES = 8 * 2**20
@@ -75,7 +78,7 @@ class EngineAccess:
 
     def __init__(self, client: HttpClient, replica: ReplicaSettings, timeout_seconds: float) -> None:
         self._client = client
-        self._origin = Origin.parse(replica.url)
+        self._origin = Origin.parse(replica.url, replica.tls_files)
         self._timeout = timeout_seconds
         key = replica.api_key
         self._login = [] if key is None else [(b"authorization", f"Bearer {key.get_secret_value()}".encode("latin-1"))]
@@ -131,6 +134,9 @@ class EngineProbe:
             resolution of a Date header and the time of the request. None without the header.
         sources: Where it publishes KV events, or where the configuration says so.
         sources_problem: Why the sources are unknown; empty if they are known.
+        external: A cache beside the GPU's, such as LMCache; empty if none is seen.
+        asleep: Whether it is in sleep mode.
+        refusal: It refuses the gateway's key, or redirects requests.
     """
 
     replica: ExaminedReplica
@@ -145,11 +151,14 @@ class EngineProbe:
     clock_seconds: float | None = None
     sources: Sequence[EventSource] = ()
     sources_problem: str = ""
+    external: str = ""
+    asleep: bool = False
+    refusal: DoctorFinding | None = None
 
     @property
     def reached(self) -> bool:
         """Whether it answers."""
-        return not self.problem
+        return not self.problem and self.refusal is None
 
 
 async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> EngineProbe:
@@ -159,6 +168,9 @@ async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> Engine
         sent_at = time.time()
         health = await access.get("/health")
         probe.clock_seconds = clock_ahead(health, sent_at, time.time())
+        probe.refusal = turned_away(replica, health.status, _location(health, "/health"))
+        if probe.refusal is not None:
+            return probe
         if health.status != 200:
             probe.problem = f"/health answers {health.status}"
             return probe
@@ -169,6 +181,11 @@ async def probe_engine(access: EngineAccess, replica: ExaminedReplica) -> Engine
         else:
             version = await _document(access, "/version")
             probe.version = _text(version.get("version")) if isinstance(version, dict) else ""
+            # Both exist in development mode only.
+            probe.asleep = await _document(access, "/is_sleeping") == {"is_sleeping": True}
+            if probe.facts.kind is EngineKind.VLLM and not probe.external:
+                with contextlib.suppress(TransportError):  # collecting it can take long
+                    probe.external = external_cache("", await _document(access, "/server_info?config_format=json"))
         await _read_sources(access, probe)
     except TransportError as failure:
         probe.problem = str(failure) or type(failure).__name__
@@ -203,13 +220,16 @@ async def _read_metrics(access: EngineAccess, probe: EngineProbe) -> None:
         probe.metrics_problem = f"/metrics answers {page.status}"
         return
     # In a thread: pages of many ranks take a while, and a gateway may serve in this event loop.
-    probe.facts = await asyncio.to_thread(parse_metrics, page.body.decode("latin-1"))
+    text = page.body.decode("latin-1")
+    probe.facts = await asyncio.to_thread(parse_metrics, text)
+    probe.external = external_cache(text, None)
     if probe.facts.kind is None:
         probe.metrics_problem = "/metrics has no metric of a known engine"
 
 
 async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:
     answer = await access.get("/v1/models", MAX_DOCUMENT_BYTES)
+    probe.refusal = turned_away(probe.replica, answer.status, _location(answer, "/v1/models"))
     if answer.status != 200:
         return
     try:
@@ -223,12 +243,32 @@ async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:
         probe.context_limit = limit if type(limit) is int and limit > 0 else None
 
 
+def turned_away(replica: ExaminedReplica, status: int, location: str = "elsewhere") -> DoctorFinding | None:
+    """The finding about a status with which an engine redirects, or refuses a key; None for any other."""
+    where, path = replica.where, replica.path
+    if 300 <= status < 400:
+        said = f"{replica.settings.url} redirects to {location}. Redirects are not followed: prompts could go anywhere."
+        return DoctorFinding(
+            "replica-redirects", Severity.ERROR, where, said, f"set url of {path} to the final address"
+        )
+    if status in (401, 403):
+        key = "is not the engine's" if replica.settings.api_key else "is not set, and the engine asks for a key"
+        said, fix = f"It answers {status}: api_key of {path} {key}.", f"set api_key of {path} to the engine's --api-key"
+        return DoctorFinding("key-refused", Severity.ERROR, where, said, fix)
+    return None
+
+
+def _location(answer: HttpResponse, path: str) -> str:
+    there = dict(answer.headers).get(b"location", b"").decode("latin-1").partition("?")[0]
+    return _text(there.removesuffix("/").removesuffix(path)) or "elsewhere"
+
+
 async def _read_server(access: EngineAccess, probe: EngineProbe) -> None:
     document = await _document(access, "/server_info")
     if document is None:
         return
     probe.server = server = parse_server_info(document)
-    probe.root, probe.version = server.root or "", server.version or ""
+    probe.root, probe.version, probe.external = server.root or "", server.version or "", server.external
     if probe.facts.prefix_caching is None:
         probe.facts = dataclasses.replace(probe.facts, prefix_caching=server.prefix_caching)
 

@@ -71,6 +71,7 @@ class _Examined:
     probe: EngineProbe
     findings: list[DoctorFinding] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
     rendered: Sequence[bytes | None] = ()
 
 
@@ -111,6 +112,7 @@ class _Examination:
         for each in examined:
             diagnosis.findings += each.findings
             diagnosis.unchecked += each.unchecked
+            diagnosis.shown += each.shown
         probes = [each.probe for each in examined]
         diagnosis.findings += comparison_findings(probes)
         diagnosis.findings += template_findings(
@@ -175,7 +177,7 @@ class _Examination:
                     result.unchecked.append(f"{replica.where}: tokens, because it has neither …/render nor /tokenize")
                 elif encoder is not None:
                     result.findings += parity_findings(replica, encoder, result.rendered)
-                if self._options.generates:
+                if self._options.generates and not probe.asleep:
                     await self._generate(access, result)
             finally:
                 result.findings += await events
@@ -183,18 +185,20 @@ class _Examination:
 
     async def _generate(self, access: EngineAccess, result: _Examined) -> None:
         chats = [ids for ids, each in zip(result.rendered, TOKEN_PROBES, strict=True) if "messages" in each.fields]
-        outcome = await generation_outcome(
-            access,
-            result.probe,
-            # The length of the prompt shows less than its tokens.
-            None if any(ids is not None for ids in chats) else self._encoders.get(result.probe.replica.model.id),
-            salted=space_rules(self._settings).numbered,
-            timeout_seconds=_GENERATION_TIMEOUTS * self._options.timeout_seconds,
-        )
+        # The length of the prompt shows less than its tokens.
+        encoder = None if any(ids is not None for ids in chats) else self._encoders.get(result.probe.replica.model.id)
+        salted = space_rules(self._settings).numbered
+        limit = _GENERATION_TIMEOUTS * self._options.timeout_seconds
+        outcome = await generation_outcome(access, result.probe, encoder, salted=salted, timeout_seconds=limit)
+        if any(each.name == "generation-fails" for each in outcome.findings):
+            # Too slow for the long prompt, or it has more than a token for each word.
+            outcome = await generation_outcome(
+                access, result.probe, encoder, salted=salted, timeout_seconds=limit, words=0
+            )
         known = {each.name for each in result.findings}
         result.findings += [each for each in outcome.findings if each.name not in known]
-        if outcome.unchecked:
-            result.unchecked.append(outcome.unchecked)
+        result.unchecked += outcome.unchecked
+        result.shown += outcome.shown
 
     async def _examine_prefixes(self, examined: Sequence[_Examined]) -> None:
         prefixes = [*self._options.requests, *await asyncio.to_thread(self._declared)]

@@ -1,7 +1,9 @@
 """Checks that need generation requests: usage details, reuse, salts, the prompt's length.
 
-Three requests to each replica, one after the other, each with a prompt of a few blocks and one token of output. The
-prompt begins with a random word, so that nothing of it is cached before and it evicts no more than a few blocks.
+Four requests to each replica, one after the other, each with one token of output. The prompt is longer than what
+external caches keep as one chunk (LMCache: 256 tokens by default), which hold nothing of a shorter one. It begins with
+a random word, so that nothing of it is cached before. Between the last two requests the cache is cleared where that is
+possible: hits of the GPU's blocks hide those of an external cache.
 """
 
 import secrets
@@ -15,7 +17,7 @@ from gateway.core.request import Endpoint
 from gateway.engines import parse_usage
 from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
 from gateway.evaluation.doctor.engine_checks import usage_details_off
-from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe
+from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe, turned_away
 from gateway.evaluation.doctor.token_checks import TokenProbe, local_tokens
 from gateway.http_client import TransportError
 from gateway.tokenize.local import LocalEncoder
@@ -24,7 +26,11 @@ _UNKNOWN_BLOCK = 16
 _MOST_WORDS = 6000
 """Longest prompt in words, each at least a token; hybrid models have blocks of up to some thousand tokens."""
 
+PROBE_WORDS = 4096
+
 _SALTS = ("doctor-one", "doctor-one", "doctor-two")
+_LAST_SALT = "doctor-three"
+"""Another one than those before, whose blocks an external cache may hold by right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +39,23 @@ class GenerationOutcome:
 
     Attributes:
         findings: The mistakes.
-        unchecked: Why something could not be checked; empty if all was.
+        unchecked: Why something could not be checked.
+        shown: What was shown to be right.
     """
 
     findings: Sequence[DoctorFinding] = ()
-    unchecked: str = ""
+    unchecked: Sequence[str] = ()
+    shown: Sequence[str] = ()
 
 
 async def generation_outcome(
-    access: EngineAccess, probe: EngineProbe, encoder: LocalEncoder | None, *, salted: bool, timeout_seconds: float
+    access: EngineAccess,
+    probe: EngineProbe,
+    encoder: LocalEncoder | None,
+    *,
+    salted: bool,
+    timeout_seconds: float,
+    words: int = PROBE_WORDS,
 ) -> GenerationOutcome:
     """Send the requests to one replica, and judge its answers.
 
@@ -51,21 +65,25 @@ async def generation_outcome(
         encoder: The gateway's tokenizer; None if there is none in this process.
         salted: Whether every request gets a salt: where tenants are isolated or prefixes expire.
         timeout_seconds: Limit of each request.
+        words: Length of the prompt, if it holds two blocks and the model's context allows it.
     """
     replica = probe.replica
-    words = 2 * (probe.facts.block_size or _UNKNOWN_BLOCK) + 16
-    if words > min(_MOST_WORDS, (probe.context_limit or _MOST_WORDS) // 4):
-        return GenerationOutcome(
-            unchecked=f"{replica.where}: salts and reuse, because two blocks of {probe.facts.block_size} "
-            "tokens are too long for a probe"
-        )
+    least = 2 * (probe.facts.block_size or _UNKNOWN_BLOCK) + 16
+    most = min(_MOST_WORDS, (probe.context_limit or _MOST_WORDS) * 3 // 4)
+    if least > most:
+        problem = f"salts and reuse, because two blocks of {probe.facts.block_size} tokens are too long for a probe"
+        return GenerationOutcome(unchecked=[f"{replica.where}: {problem}"])
+    words = max(least, min(words, most))
     # Words of one letter: about a token each, at most two.
     fields = {
         "messages": [{"role": "user", "content": f"{secrets.token_hex(8)} " + " ".join(["a b c d"] * (words // 4))}]
     }
     rank = 0 if len(probe.facts.ranks) > 1 else None
     usages = []
-    for number, salt in enumerate(_SALTS):
+    cleared = False
+    for number, salt in enumerate((*_SALTS, _LAST_SALT)):
+        if salt == _LAST_SALT and not (cleared := await _clear(access, probe)):
+            break
         request = {"model": replica.model.id, "max_tokens": 1, "temperature": 0, "cache_salt": salt, **fields}
         try:
             status, answer = await access.post(str(Endpoint.CHAT), request, timeout_seconds=timeout_seconds, rank=rank)
@@ -74,7 +92,7 @@ async def generation_outcome(
         except TransportError as failure:
             return GenerationOutcome([_fails(probe, str(failure))])
         if status != 200:
-            return GenerationOutcome([_fails(probe, f"status {status}")])
+            return GenerationOutcome([turned_away(replica, status) or _fails(probe, f"status {status}")])
         usages.append(parse_usage(answer.get("usage")) if isinstance(answer, dict) else None)
     if any(usage is None for usage in usages):
         return GenerationOutcome([_fails(probe, "an answer without usage")])
@@ -83,23 +101,46 @@ async def generation_outcome(
     prompt_tokens = usages[0].prompt_tokens if usages[0] is not None else 0
     if encoder is not None and (other := _other_length(probe, encoder, fields, prompt_tokens)):
         findings.append(other)
-    unchecked = ""
+    unchecked, shown = [], []
     if not any(cached) and not any(each.name == "prefix-not-reused" for each in findings):
-        unchecked = f"{replica.where}: whether salts keep prefixes apart, because no answer reports cached tokens"
-    return GenerationOutcome(findings, unchecked)
+        unchecked.append(f"{replica.where}: whether salts keep prefixes apart, because no answer reports cached tokens")
+    elif cached[1] and not any(cached[2:]):
+        said = f"of a prompt of {words} words, {cached[1]} tokens are reused with the same salt, none with another"
+        shown.append(f"{replica.where}: isolation holds: {said}{', nor once its cache is cleared' if cleared else ''}")
+    if probe.external and not cleared:
+        # Hits of the GPU's blocks hide those of the external cache.
+        said = f"whether {probe.external} keeps salts apart once the GPU has lost a prefix, because its cache cannot be"
+        unchecked.append(
+            f"{replica.where}: {said} cleared (vLLM: set VLLM_SERVER_DEV_MODE=1; SGLang: while it is idle)"
+        )
+    return GenerationOutcome(findings, unchecked, shown)
+
+
+async def _clear(access: EngineAccess, probe: EngineProbe) -> bool:
+    """Clear the cache of the GPU. vLLM offers that in development mode only, and SGLang always: it is not asked to lose
+    a cache that may be in use, unless there is another one to be judged."""
+    if probe.facts.kind is EngineKind.SGLANG and not probe.external:
+        return False
+    path = "/flush_cache" if probe.facts.kind is EngineKind.SGLANG else "/reset_prefix_cache"
+    try:
+        status, answer = await access.post(path, {})
+    except TransportError:
+        return False
+    return status == 200 and not (isinstance(answer, dict) and answer.get("success") is False)
 
 
 def _judged(probe: EngineProbe, cached: Sequence[int | None], *, salted: bool) -> Sequence[DoctorFinding]:
     """The findings of three answers: cold, the same again, the same with another salt."""
     where, caching = probe.replica.where, probe.facts.prefix_caching
-    _, again, other_salt = cached
+    again = cached[1]
+    other_salt = max(each or 0 for each in cached[2:])
     if other_salt:
         return [
             DoctorFinding(
                 "salt-ignored",
                 Severity.ERROR if salted else Severity.WARNING,
                 where,
-                f"A prompt with another cache_salt reuses {other_salt} tokens: the engine ignores salts, so "
+                f"A prompt with another cache_salt reuses {other_salt} tokens: isolation does not hold, so "
                 "tenants share their cached prefixes, one can measure what another has sent, and no prefix expires.",
                 "run a release of the engine that knows cache_salt; or, if all tenants may share for ever, set "
                 "spaces.isolation: none without times",
