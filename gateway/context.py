@@ -20,13 +20,14 @@ from gateway.core.explanation import ReplicaPrefix
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.numbers import CHOICES, MAX_SEQUENCES, choices
 from gateway.core.outcome import Ending, FailureStage, Outcome
-from gateway.core.ports import CanonicalRequest, Grant, Lease, Trace
+from gateway.core.ports import CanonicalRequest, Grant, Lease
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
 from gateway.fleet.replica import Replica
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.resume import ResumableStream
+from gateway.telemetry import Trace
 from gateway.tokenize.encoder import Encoder
 
 CLIENT_GONE_STATUS = 499

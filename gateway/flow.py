@@ -9,6 +9,8 @@ from functools import partial
 import structlog
 
 from gateway.candidates import CandidateFinder, Candidates, TargetGroup
+from gateway.canon.canonicalizer import Canonicalizer
+from gateway.canon.pii import PersonalDataScreen
 from gateway.context import (
     CLIENT_GONE_STATUS,
     Encoded,
@@ -29,18 +31,7 @@ from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
 from gateway.core.outcome import Ending
 from gateway.core.portions import Portioned, finished
-from gateway.core.ports import (
-    Canonicalizes,
-    Explains,
-    Grant,
-    Holding,
-    Observer,
-    PrefixIndex,
-    PromptObserver,
-    Screen,
-    Sink,
-    Trace,
-)
+from gateway.core.ports import Grant, Holding, Observer, PrefixIndex, PromptObserver, Sink
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
@@ -49,6 +40,7 @@ from gateway.core.space import SpaceGrant
 from gateway.core.tenant import PersonalDataMode
 from gateway.experiment import Experiment, experiment_sample, random_salt
 from gateway.explain.client_family import client_family
+from gateway.explain.worker import ExplainClient
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import loads_at
 from gateway.fleet.replica import Replica
@@ -62,6 +54,7 @@ from gateway.settle import Settler
 from gateway.spaces import PrefixSpaces
 from gateway.stats.hot_prefixes import HotPrefixes
 from gateway.tasks import by_deadline
+from gateway.telemetry import Trace
 from gateway.tokenize.block_hashes import ChainHasher
 from gateway.tokenize.encoder import least_tokens
 from gateway.turns import Turns
@@ -122,10 +115,10 @@ class Flow:
         attempts: Attempts,
         overload: Overload,
         spaces: PrefixSpaces,
-        screen: Screen,
-        canon: Canonicalizes,
+        screen: PersonalDataScreen,
+        canon: Canonicalizer,
         observer: Observer,
-        explains: Explains,
+        explains: ExplainClient,
         limits: FlowLimits,
         turns: Turns,
         experiment: Experiment,

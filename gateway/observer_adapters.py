@@ -8,11 +8,12 @@ import structlog
 
 from gateway.core.canonical import PersonalFinding
 from gateway.core.explanation import CacheEvent, CacheHistory
-from gateway.core.ports import Explains, Observer, PersonalDataObserver, PromptObserver, SettledPrompt, SpaceObserver
+from gateway.core.ports import Observer, PersonalDataObserver, PromptObserver, SettledPrompt, SpaceObserver
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import SpaceEnd
 from gateway.core.tenant import Tenant
+from gateway.explain.worker import ExplainClient
 
 _T = TypeVar("_T")
 
@@ -61,7 +62,7 @@ class AllSpaceObservers:
 class EpochEndObservers:
     """A ``SpaceObserver`` that reports ended epochs to the explain worker: their blocks are unreachable."""
 
-    def __init__(self, explains: Explains) -> None:
+    def __init__(self, explains: ExplainClient) -> None:
         self._explains = explains
 
     def on_space_end(self, end: SpaceEnd) -> None:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import structlog
 
+from gateway.canon.pii import PersonalDataScreen
 from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
 from gateway.core.block_chain import BlockChain
 from gateway.core.explanation import MEASUREMENT, ReplyChoice
-from gateway.core.ports import PrefixIndex, PrefixUse, PromptObserver, Screen, SettledPrompt
+from gateway.core.ports import PrefixIndex, PrefixUse, PromptObserver, SettledPrompt
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
 from gateway.stats.hot_prefixes import HotPrefixes
@@ -38,7 +39,7 @@ class Settler:
         index: PrefixIndex,
         hasher: ChainHasher,
         uses: HotPrefixes,
-        screen: Screen,
+        screen: PersonalDataScreen,
         prompts: PromptObserver | None = None,
     ) -> None:
         self._index = index

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from prometheus_client.exposition import choose_encoder
 
+from gateway.canon.pii import PersonalDataScreen
 from gateway.core.ids import ModelId
 from gateway.core.kv_events import IndexSource
-from gateway.core.ports import Screen
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.index import ReplicaIndex
@@ -42,7 +42,7 @@ class Snapshots:
         block_size: Callable[[Replica], int],
         predictions: RecentPredictions,
         feeds: KvFeeds,
-        screen: Screen,
+        screen: PersonalDataScreen,
         metrics: MetricCatalog,
     ) -> None:
         self._fleet = fleet

@@ -24,14 +24,14 @@ from gateway.core.application import Application
 from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
-from gateway.core.ports import Grant, Observer, Trace
+from gateway.core.ports import Grant, Observer
 from gateway.core.request import Endpoint
 from gateway.core.settlement import Refusal
 from gateway.flow import Flow
 from gateway.prompts import PromptRegistry
 from gateway.prompts.registry import PROMPT_ID, PROMPT_VERSION
 from gateway.tasks import Continuation, start_eagerly
-from gateway.telemetry import Tracing
+from gateway.telemetry import Trace, Tracing
 from gateway.turns import Turns
 
 _log = structlog.get_logger("gateway.api")

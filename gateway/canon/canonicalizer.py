@@ -77,7 +77,11 @@ class Canonicalizer:
         self._memory.configure(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
-        """The canonicalized request; see ``ports.Canonicalizes``."""
+        """The canonicalized request. Never fails otherwise: what cannot be canonicalized stays unchanged.
+
+        Raises:
+            Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
+        """
         modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon]
         strips = self._strips
         if request.warmup_target is not None or _is_off(request):

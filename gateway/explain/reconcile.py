@@ -12,10 +12,10 @@ import msgspec
 
 from gateway.core.explanation import ReplyChoice
 from gateway.core.outcome import Ending, Outcome
-from gateway.core.ports import RateLearner
 from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.engines import payloads
+from gateway.routing import LearnedRates
 
 EXACT_SOURCES = (TokenSource.LOCAL, TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKENIZE)
 """Sources of token ids by which the gateway counts a prompt's tokens exactly."""
@@ -46,7 +46,7 @@ def bypasses_cache(request: ChatRequest) -> bool:
     return request.endpoint is Endpoint.COMPLETIONS and bool(fields.get("echo")) and fields.get("logprobs") is not None
 
 
-def learn(speed: RateLearner, outcome: Outcome, prefill_ahead: int, uncached_tokens: int) -> None:
+def learn(speed: LearnedRates, outcome: Outcome, prefill_ahead: int, uncached_tokens: int) -> None:
     """Feed the times of one answer to a learner.
 
     Args:

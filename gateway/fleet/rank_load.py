@@ -18,9 +18,8 @@ import msgspec
 
 from gateway.core.engine_facts import RankFacts
 from gateway.core.ids import Target
-from gateway.core.ports import RateLearner
 from gateway.core.replica_state import Load
-from gateway.routing import PrefillsInFlight
+from gateway.routing import LearnedRates, PrefillsInFlight
 
 
 class PeerLoad(NamedTuple):
@@ -244,7 +243,7 @@ class RankLoad:
         self.peers.forget(peer)
         self._update_foreign()
 
-    def send(self, prefill_tokens: int, sequences: int, now: float, speed: RateLearner) -> "Ticket":
+    def send(self, prefill_tokens: int, sequences: int, now: float, speed: LearnedRates) -> "Ticket":
         """A request is sent there.
 
         Args:
@@ -319,7 +318,7 @@ class LoadSource(NamedTuple):
 
     target: Target
     load: RankLoad
-    speed: RateLearner
+    speed: LearnedRates
     traffic: ModelTraffic
 
 

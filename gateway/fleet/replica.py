@@ -9,12 +9,12 @@ import structlog
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.outcome import Usage
-from gateway.core.ports import RateLearner
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
 from gateway.http_client.client import NO_FILES, Origin, TlsFiles
+from gateway.routing import LearnedRates
 
 
 class InflightRequest(Protocol):
@@ -101,7 +101,7 @@ class Replica:
         replica_id: ReplicaId,
         url: str,
         model: ModelId,
-        speed: RateLearner,
+        speed: LearnedRates,
         *,
         authorization: bytes | None = None,
         tls_files: TlsFiles = NO_FILES,

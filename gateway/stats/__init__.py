@@ -5,8 +5,8 @@ is bounded for any input, and holds no text except masked windows. Start with ``
 time and label), ``findings`` (largest causes of misses) and ``entries`` (the last requests).
 """
 
-from gateway.stats.journal import FamiliesShown, Stats
+from gateway.stats.journal import Stats
 from gateway.stats.label_limiter import StatsLimits
 from gateway.stats.prices import ComputePrice
 
-__all__ = ["ComputePrice", "FamiliesShown", "Stats", "StatsLimits"]
+__all__ = ["ComputePrice", "Stats", "StatsLimits"]

@@ -1,8 +1,7 @@
 """The journal: takes explained requests, and answers the queries of the admin API."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
 
 import orjson
 
@@ -32,26 +31,7 @@ from gateway.stats.query_arguments import (
 )
 from gateway.stats.totals import row_of, row_of_skipped
 
-
-class FamiliesShown(Protocol):
-    """Lists how the client families of one application differ in what they send."""
-
-    def __call__(
-        self, now: float, model: str | None = None, tenant: str | None = None
-    ) -> Sequence[Mapping[str, object]]:
-        """One JSON-ready object for each pair of client families that differ."""
-        ...
-
-
 _NO_PRICE = ComputePrice()
-
-
-def _no_families(
-    now: float,  # noqa: ARG001 - the protocol's
-    model: str | None = None,  # noqa: ARG001
-    tenant: str | None = None,  # noqa: ARG001
-) -> Sequence[Mapping[str, object]]:
-    return ()
 
 
 class Stats:
@@ -61,7 +41,7 @@ class Stats:
         since: Start of the journal.
         limits: Bounds of its memory.
         price: Price of GPU time.
-        families: Lists how client families differ.
+        families: Lists how client families differ, at a time, of a model and a tenant: JSON-ready, one for each pair.
         name: Random id of this process among those of other gateways.
     """
 
@@ -70,7 +50,7 @@ class Stats:
         since: float,
         limits: StatsLimits | None = None,
         price: ComputePrice = _NO_PRICE,
-        families: FamiliesShown = _no_families,
+        families: Callable[[float, str | None, str | None], Sequence[Mapping[str, object]]] = lambda *_: (),
         name: bytes = b"",
     ) -> None:
         self._name = name
@@ -214,7 +194,7 @@ class Stats:
             since=self._began(selection),
             findings_since=self._since,
             price=self._price,
-            families=list(self._families(now, model=selection.model, tenant=selection.tenant)),
+            families=list(self._families(now, selection.model, selection.tenant)),
             elsewhere=PeerTotals(others, self._name) if read_gateways(given) else None,
         )
 

@@ -10,6 +10,7 @@ from gateway.telemetry.catalog import MetricCatalog
 from gateway.telemetry.logs import RequestLog, configure_logs
 from gateway.telemetry.metrics import MetricsObserver, ReplicaGauges, set_replica_gauges
 from gateway.telemetry.predictions import RecentPredictions
+from gateway.telemetry.tracing.request_trace import Trace
 from gateway.telemetry.tracing.sampling import Tracing, start_tracing
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "RecentPredictions",
     "ReplicaGauges",
     "RequestLog",
+    "Trace",
     "Tracing",
     "check_writable",
     "configure_logs",

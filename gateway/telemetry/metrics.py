@@ -45,8 +45,8 @@ class ReplicaGauges:
 
 
 class MetricsObserver:
-    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver``,
-    ``QueueObserver`` and ``WarmthObserver`` that counts.
+    """An ``Observer``, ``EventObserver``, ``SpaceObserver``, ``PersonalDataObserver``, ``ExplainObserver`` and
+    ``QueueObserver`` that counts, also warm-up.
 
     Args:
         catalog: The metrics.
@@ -138,17 +138,17 @@ class MetricsObserver:
             c.prediction_error_tokens.values[s.decision.target.replica, "under" if error > 0 else "over"] += abs(error)
 
     def on_warmed(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
-        """See ``WarmthObserver``."""
+        """A warm-up request has computed so many prompt tokens in so many GPU seconds."""
         self._catalog.warm_prefill_tokens.inc(model, cause, by=tokens)
         self._catalog.warm_gpu_seconds.inc(model, cause, by=gpu_seconds)
 
     def on_warmth_used(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
-        """See ``WarmthObserver``."""
+        """A client's request was the first to reuse so many tokens that a warm-up has computed."""
         self._catalog.warm_saved_tokens.inc(model, cause, by=tokens)
         self._catalog.warm_saved_gpu_seconds.inc(model, cause, by=gpu_seconds)
 
     def on_warm_left_out(self, model: ModelId, reason: str) -> None:
-        """See ``WarmthObserver``."""
+        """A warm-up request was not sent: ``busy``, ``budget`` or ``gone``."""
         self._catalog.warm_left_out.inc(model, reason)
 
     def on_kv_events(self, replica: ReplicaId, kind: str, count: int) -> None:

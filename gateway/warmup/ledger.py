@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from gateway.core.block_chain import BlockChain
 from gateway.core.ids import BlockHash, ModelId, RequestId, Target
-from gateway.core.ports import SettledPrompt, WarmthObserver
+from gateway.core.ports import SettledPrompt
+from gateway.telemetry import MetricsObserver
 
 _FILLED_PER_TARGET = 64
 """Warmed prefixes of a target whose first use is awaited. Every client's request is compared with them."""
@@ -84,7 +85,7 @@ class WarmLedger:
         awaits_clients: See ``PromptObserver``: while the first use of a warmed prefix is awaited.
     """
 
-    def __init__(self, gpus: Callable[[ModelId], float], observer: WarmthObserver) -> None:
+    def __init__(self, gpus: Callable[[ModelId], float], observer: MetricsObserver) -> None:
         self.observer = observer
         self.awaits_clients = False
         self._gpus = gpus

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 
 from gateway.core.ids import ModelId, Target
-from gateway.core.ports import WarmthObserver
 from gateway.fleet.fleet import Fleet
 from gateway.overload import Overload
 from gateway.spaces import PrefixSpaces
 from gateway.stats.hot_prefixes import HotPrefixes
+from gateway.telemetry import MetricsObserver
 from gateway.warmup.hot_prompts import HotPrompts
 from gateway.warmup.lasting import EndedSpaces, WarmLinks
 from gateway.warmup.ledger import WarmLedger
@@ -28,7 +28,7 @@ def warm_links(
     spaces: Callable[[], PrefixSpaces],
     hot: HotPrefixes,
     gpus: Callable[[ModelId], float],
-    observer: WarmthObserver,
+    observer: MetricsObserver,
     several: bool,
 ) -> WarmLinks:
     """What repeated warm-up needs of the gateway.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import orjson
 
 from gateway.core.ids import ModelId, Target
-from gateway.core.ports import WarmthObserver
 from gateway.core.request import Endpoint
 from gateway.core.tenant import Caller
+from gateway.telemetry import MetricsObserver
 from gateway.warmup.declared import Declared
 from gateway.warmup.hot_prompts import HotPrompt
 from gateway.warmup.ledger import WarmCause
@@ -70,7 +70,7 @@ class PendingWarmups:
         left_out: Requests that were not sent, by reason.
     """
 
-    def __init__(self, observer: WarmthObserver) -> None:
+    def __init__(self, observer: MetricsObserver) -> None:
         self._observer = observer
         self._causes: Counter[WarmCause] = Counter()
         self._waiting: dict[Hashable, PendingWarmup] = {}

@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(_DetectorAnswer)
 
 
 class HookDetector:
-    """A detector that is asked over HTTP; implements ``scanner.Detector``.
+    """The operator's detector, which is asked over HTTP.
 
     Args:
         settings: Its URL, kinds and limits.

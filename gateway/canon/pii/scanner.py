@@ -6,7 +6,7 @@ part of every request, is searched once.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -18,6 +18,9 @@ from gateway.config.operator_patterns import compiled
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.ports import LongTexts
 from gateway.core.tenant import Tenant
+
+if TYPE_CHECKING:
+    from gateway.canon.pii.detector import HookDetector
 
 # Ordered from specific to general: overlapping findings are reported with the first kind.
 _BUILT_IN: dict[str, Callable[[TextView], Iterator[Span]]] = {
@@ -58,14 +61,6 @@ class DetectorFailed(Exception):
     def __init__(self, problem: str, detail: str = "") -> None:
         super().__init__(problem)
         self.detail = detail
-
-
-class Detector(Protocol):
-    """A detector of the operator's own."""
-
-    async def find(self, texts: Sequence[str]) -> list[list[Hit]]:
-        """Findings in each text; they may overlap. Raises DetectorFailed."""
-        ...
 
 
 class Patterns:
@@ -177,7 +172,7 @@ class Scanner:
         found: The findings that are cached.
     """
 
-    def __init__(self, patterns: Patterns, threads: LongTexts, detector: Detector | None = None) -> None:
+    def __init__(self, patterns: Patterns, threads: LongTexts, detector: "HookDetector | None" = None) -> None:
         self._patterns = patterns
         self._threads = threads
         self._detector = detector

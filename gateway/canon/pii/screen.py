@@ -38,7 +38,7 @@ _Findings = list[tuple[Passage, tuple[Hit, ...]]]
 
 
 class PersonalDataScreen:
-    """Searches prompts for personal data; implements ``ports.Screen``.
+    """Searches prompts for personal data.
 
     The tenant's mode decides what happens; the mode in the settings is the default of tenants. Call it from the event
     loop's thread only.
@@ -100,7 +100,9 @@ class PersonalDataScreen:
             self._counting.shared = SharedPrefixes(settings.shared_by, _MAX_PREFIXES)
 
     async def inspect(self, request: ChatRequest) -> ChatRequest:
-        """The request to send; see ``ports.Screen``.
+        """The request itself, or a copy with the findings masked.
+
+        Searches only in the modes that need the result before the request is sent (``mask``, ``block``).
 
         Raises:
             BadRequest: the tenant's mode is ``block`` and there are findings, or there is too much text to search.
@@ -145,12 +147,17 @@ class PersonalDataScreen:
         raise _refused(findings, everywhere=everywhere)
 
     def answered(self, request: ChatRequest, space: str) -> None:
-        """Count a request's findings later; see ``ports.Screen``. Warm-up requests are not counted."""
+        """Count the findings in an answered request. Returns at once; the search runs later.
+
+        Args:
+            request: The request as the client sent it, before anything was masked; not counted if it is warm-up.
+            space: Short name of its prefix space.
+        """
         if request.caller.tenant.personal_data is not PersonalDataMode.OFF and request.warmup_target is None:
             self._counting.add(request, space)
 
     def reports(self, space: str) -> Sequence[FindingReport]:
-        """Findings in the prompts of a space; see ``ports.Screen``."""
+        """Findings in the prompts of a space, most frequent first."""
         return self._tally.reports(space)
 
     async def _findings(self, request: ChatRequest, passages: Sequence[Passage]) -> _Findings:

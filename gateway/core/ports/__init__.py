@@ -1,14 +1,12 @@
 """Protocols between packages of the same layer, grouped by subject."""
 
 from gateway.core.ports.canonicalization import (
-    Canonicalizes,
     CanonicalRequest,
     ContextStore,
     LongTexts,
     ModelTexts,
-    Screen,
 )
-from gateway.core.ports.engine_access import EngineCaller, EngineReader, EngineUnavailable, RateLearner
+from gateway.core.ports.engine_access import EngineCaller, EngineReader, EngineUnavailable
 from gateway.core.ports.observers import (
     EventObserver,
     ExplainObserver,
@@ -16,9 +14,8 @@ from gateway.core.ports.observers import (
     PersonalDataObserver,
     QueueObserver,
     SpaceObserver,
-    WarmthObserver,
 )
-from gateway.core.ports.operations import Explains, WarmDesk
+from gateway.core.ports.operations import WarmDesk
 from gateway.core.ports.prefix_index import (
     BlockHasher,
     EventIndex,
@@ -31,12 +28,11 @@ from gateway.core.ports.prefix_index import (
     SettledPrompt,
 )
 from gateway.core.ports.replication import Replicated, SharedRecords
-from gateway.core.ports.request_path import Grant, Sink, Trace
+from gateway.core.ports.request_path import Grant, Sink
 
 __all__ = [
     "BlockHasher",
     "CanonicalRequest",
-    "Canonicalizes",
     "ContextStore",
     "EngineCaller",
     "EngineReader",
@@ -44,7 +40,6 @@ __all__ = [
     "EventIndex",
     "EventObserver",
     "ExplainObserver",
-    "Explains",
     "Grant",
     "Holding",
     "IndexState",
@@ -57,14 +52,10 @@ __all__ = [
     "PrefixUse",
     "PromptObserver",
     "QueueObserver",
-    "RateLearner",
     "Replicated",
-    "Screen",
     "SettledPrompt",
     "SharedRecords",
     "Sink",
     "SpaceObserver",
-    "Trace",
     "WarmDesk",
-    "WarmthObserver",
 ]

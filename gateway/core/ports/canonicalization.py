@@ -5,40 +5,12 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from gateway.core.canonical import Canonicalized, FindingReport, RuleName
+from gateway.core.canonical import Canonicalized, RuleName
 from gateway.core.ids import ModelId
 from gateway.core.request import ChatRequest
 from gateway.core.tenant import Tenant
 
 T = TypeVar("T")
-
-
-class Screen(Protocol):
-    """Looks for personal data in prompts."""
-
-    async def inspect(self, request: ChatRequest) -> ChatRequest:
-        """The request itself, or a copy with the findings masked.
-
-        Searches only in the modes that need the result before the request is sent (``mask``, ``block``).
-
-        Raises:
-            BadRequest: the tenant's mode is ``block``, and something was found.
-            Overloaded: its text is long, and too many of the tenant's long texts wait to be searched.
-        """
-        ...
-
-    def answered(self, request: ChatRequest, space: str) -> None:
-        """Count the findings in an answered request. Returns at once; the search runs later.
-
-        Args:
-            request: The request as the client sent it, before anything was masked.
-            space: Short name of its prefix space.
-        """
-        ...
-
-    def reports(self, space: str) -> Sequence[FindingReport]:
-        """Findings in the prompts of a space, most frequent first."""
-        ...
 
 
 class CanonicalRequest(msgspec.Struct, frozen=True):
@@ -57,18 +29,6 @@ class CanonicalRequest(msgspec.Struct, frozen=True):
     edits: Mapping[RuleName, int] = {}
     cut_messages: int = 0
     affinity: str | None = None
-
-
-class Canonicalizes(Protocol):
-    """Applies the configured canonicalization rules."""
-
-    async def canonical(self, request: ChatRequest) -> CanonicalRequest:
-        """The canonicalized request. Never fails: what cannot be canonicalized stays unchanged.
-
-        Raises:
-            Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
-        """
-        ...
 
 
 class LongTexts(Protocol):

@@ -1,9 +1,8 @@
-"""Auxiliary calls to engines, and the rates learned from them."""
+"""Auxiliary calls to engines."""
 
 from typing import Protocol
 
 from gateway.core.ids import ModelId, ReplicaId
-from gateway.core.replica_state import Rates
 
 
 class EngineUnavailable(Exception):
@@ -48,25 +47,4 @@ class EngineReader(Protocol):
         Raises:
             EngineUnavailable: it did not answer in time, or not with 200.
         """
-        ...
-
-
-class RateLearner(Protocol):
-    """Learns the rates of one replica from its answers."""
-
-    @property
-    def rates(self) -> Rates:
-        """The present estimate."""
-        ...
-
-    def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
-        """A first token arrived ``seconds`` after dispatch; ``prefill_tokens`` were prefilled meanwhile."""
-        ...
-
-    def observe_decode(self, completion_tokens: int, seconds: float) -> None:
-        """``completion_tokens`` after the first took ``seconds``."""
-        ...
-
-    def observe_request(self, prefill_tokens: int, completion_tokens: int, seconds: float, *, streamed: bool) -> None:
-        """A whole request took ``seconds``."""
         ...

@@ -58,22 +58,6 @@ class Observer(Protocol):
         ...
 
 
-class WarmthObserver(Protocol):
-    """Gets costs and savings of warm-up. Must not raise and must not wait."""
-
-    def on_warmed(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
-        """A warm-up request has computed so many prompt tokens in so many GPU seconds."""
-        ...
-
-    def on_warmth_used(self, model: ModelId, cause: str, tokens: int, gpu_seconds: float) -> None:
-        """A client's request was the first to reuse so many tokens that a warm-up has computed."""
-        ...
-
-    def on_warm_left_out(self, model: ModelId, reason: str) -> None:
-        """A warm-up request was not sent: ``busy``, ``budget`` or ``gone``."""
-        ...
-
-
 class PersonalDataObserver(Protocol):
     """Gets findings of personal data. Must not raise and must not wait."""
 

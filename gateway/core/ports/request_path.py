@@ -1,11 +1,8 @@
-"""Protocols along the path of a request: admission, the answer's sink, tracing."""
+"""Protocols along the path of a request: admission, the answer's sink."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.core.decision import Decision
-from gateway.core.outcome import Outcome
-from gateway.core.settlement import Refusal, Settlement
 from gateway.core.tenant import Caller
 
 
@@ -43,46 +40,6 @@ class Sink(Protocol):
             more: Whether others follow.
             chunk: The same as one chunk of HTTP/1.1, if it came so; only with ``more``, and never empty.
         """
-        ...
-
-
-class Trace(Protocol):
-    """The trace of one request. Must not raise and must not wait.
-
-    Its clock runs from ``Tracing.begin``: a stage begins where the one before ended.
-    """
-
-    def end_stage(self, stage: str) -> None:
-        """A stage of the request ended."""
-        ...
-
-    def resume(self) -> None:
-        """The time since the last stage belongs to no stage."""
-        ...
-
-    def relay(self, decision: Decision, host: str, port: int) -> Sequence[tuple[bytes, bytes]] | None:
-        """An attempt at a replica begins.
-
-        Returns:
-            Headers that replace the client's ``traceparent`` and ``tracestate`` at the replica; None leaves those
-            unchanged.
-        """
-        ...
-
-    def relayed(self, outcome: Outcome) -> None:
-        """The attempt is over."""
-        ...
-
-    def settled(self, settlement: Settlement) -> None:
-        """The request is over; ``settlement`` describes it."""
-        ...
-
-    def refused(self, refusal: Refusal) -> None:
-        """The request was refused before the flow."""
-        ...
-
-    def end(self) -> None:
-        """End the trace, whether or not the request was answered. Call once."""
         ...
 
 

@@ -7,14 +7,14 @@ difference between them: it changed over time, or changes from request to reques
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.explanation import Difference, ReplyChoice
+from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText, questions_in_front
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
@@ -43,24 +43,6 @@ _PER_REQUEST = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DA
 """Reasons for which any two requests differ, also of one family."""
 
 
-class Describe(Protocol):
-    """Finds the first difference of two prompts; None for none. See ``explain.diff.find_difference``."""
-
-    def __call__(
-        self,
-        before: PromptText,
-        after: PromptText,
-        *,
-        before_source: str,
-        after_source: str,
-        same_conversation: bool,
-        replies: Sequence[ReplyChoice],
-        tools_first: bool,
-    ) -> Difference | None:
-        """The first difference."""
-        ...
-
-
 _Key = tuple[str, str]
 """Tenant and model."""
 
@@ -84,9 +66,17 @@ class _Shown(NamedTuple):
 
 
 class Families:
-    """The frames sent by each source, per tenant and model. Bounded in bytes; the least recently used are dropped."""
+    """The frames sent by each source, per tenant and model. Bounded in bytes; the least recently used are dropped.
 
-    def __init__(self, describe: Describe, frames: Frames | None = None, max_bytes: int = 16 * 2**20) -> None:
+    Args:
+        describe: ``explain.diff.find_difference``.
+        frames: Finds the frames of prompts.
+        max_bytes: Approximate bound of the memory.
+    """
+
+    def __init__(
+        self, describe: Callable[..., Difference | None], frames: Frames | None = None, max_bytes: int = 16 * 2**20
+    ) -> None:
         self._describe = describe
         self._frames = frames or Frames(max_bytes // _MEMO_PART)
         self._budget_bytes = max_bytes - max_bytes // _MEMO_PART

@@ -63,7 +63,7 @@ _log = structlog.get_logger("gateway.explain.worker")
 
 
 class ExplainClient:
-    """``Explains``, and its questions for the admin port, by the worker process. Built inside a running event loop.
+    """Explains requests in the worker process, and asks it questions. Built inside a running event loop.
 
     Args:
         settings: The settings.
@@ -81,7 +81,7 @@ class ExplainClient:
         timeouts: Timeouts.
 
     Attributes:
-        enabled: See ``Explains``.
+        enabled: Whether requests are explained; if not, records are ignored.
         replicated_seen: Exchange of computed prompts with other gateways.
         receives_seen: As given.
         peer_figures: Totals of other gateways; None without others.
@@ -165,11 +165,11 @@ class ExplainClient:
 
     @property
     def accepts_text(self) -> bool:
-        """See ``Explains``."""
+        """Whether body and tokens of a request can be stored; without them, ``RequestRecord`` has neither."""
         return self._is_running and self._send_buffer.has_room()
 
     def record_request(self, record: RequestRecord) -> None:
-        """See ``Explains``."""
+        """A request was answered. Never raises and never waits."""
         if not self.enabled:
             return
         try:
@@ -178,7 +178,7 @@ class ExplainClient:
             _log.error("explain_failed", step="handing over", error=type(error).__name__)
 
     def record_sample(self, sample: ExperimentSample) -> None:
-        """See ``Explains``. Dropped while the worker cannot keep up: both groups lose the same share."""
+        """A sample of the experiment. Dropped while the worker cannot keep up: both groups lose the same share."""
         if self.enabled and self._is_running and self._send_buffer.has_room():
             self._send_buffer.add(sample, _SAMPLE_BYTES)
             self._flush_later()
@@ -190,7 +190,7 @@ class ExplainClient:
             self._flush_later()
 
     def record_event(self, event: CacheEvent) -> None:
-        """See ``Explains``."""
+        """An event that changed a cache, such as a restart."""
         self._gone_replicas.note(event)
         # Without a process the event is irrelevant: a new process starts with empty state.
         if self.enabled and self._is_running:
@@ -223,30 +223,34 @@ class ExplainClient:
             others = await self.history_keeper.others()
         return await self._questions.ask(question, arguments, self._send, others)
 
-    # ``HistoryDesk``.
+    # For ``HistoryKeeper``.
 
     def restore(self, data: bytes) -> None:
-        """See ``HistoryDesk``."""
+        """Give the worker a history to go on with, also after it was started again."""
         self._stored.append(data)
         self._send(StoredHistory(data))
 
     def saved(self, data: bytes) -> None:
-        """See ``HistoryDesk``."""
+        """The worker's whole history was saved: this is what a new worker goes on with."""
         self._stored = [data]
 
     async def history(self) -> bytes:
-        """See ``HistoryDesk``."""
+        """The worker's history.
+
+        Raises:
+            GatewayError: the worker does not answer.
+        """
         return await self.ask("history", {})
 
-    # ``ExplainHost``.
+    # For ``ExplainSupervisor``.
 
     @property
     def awaits_reply(self) -> bool:
-        """See ``ExplainHost``."""
+        """Whether the process owes a reaction to something that was sent."""
         return self._send_buffer.awaits or bool(self._questions.open)
 
     def on_started(self) -> None:
-        """See ``ExplainHost``."""
+        """A new process was started, without any state."""
         self._is_running = self._has_options = True
         self._write(self._options)
         for data in self._stored:
@@ -259,7 +263,7 @@ class ExplainClient:
             self._send(question)
 
     def on_frame(self, frame: RawMessage) -> None:
-        """See ``ExplainHost``."""
+        """A frame was received."""
         match message := frame.decode():
             case Ready():
                 self._supervisor.pid = message.pid
@@ -273,12 +277,12 @@ class ExplainClient:
                 pass
 
     def on_lost(self) -> None:
-        """See ``ExplainHost``."""
+        """The process is lost with its state."""
         self._give_up()
         self._questions.refuse_all("The process that explains requests was lost; it is being started again.")
 
     async def drain(self) -> None:
-        """See ``ExplainHost``: waits for outstanding counts, within a timeout."""
+        """Wait until the process has handled all requests, within a timeout: it is about to be ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
                 while not self._send_buffer.is_empty:

@@ -7,12 +7,15 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from gateway.explain.worker.explain_messages import FrameSplitter, RawMessage
 from gateway.tasks import TaskGroupOwner
+
+if TYPE_CHECKING:
+    from gateway.explain.worker.explain_client import ExplainClient
 
 _END_SECONDS = 2.0
 
@@ -64,7 +67,7 @@ class ExplainSupervisor:
         self,
         command: Sequence[str] | Path,
         timeouts: ExplainTimeouts,
-        host: "ExplainHost",
+        host: "ExplainClient",
         listen_fd: int | None = None,
     ) -> None:
         self._command = command
@@ -293,28 +296,3 @@ class _ProcessLink(asyncio.Protocol):
 
 
 _log = structlog.get_logger("gateway.explain.worker")
-
-
-class ExplainHost(Protocol):
-    """The user of the worker process."""
-
-    @property
-    def awaits_reply(self) -> bool:
-        """Whether the process owes a reaction to something that was sent."""
-        ...
-
-    def on_started(self) -> None:
-        """A new process was started, without any state."""
-        ...
-
-    def on_frame(self, frame: RawMessage) -> None:
-        """A frame was received."""
-        ...
-
-    def on_lost(self) -> None:
-        """The process is lost with its state."""
-        ...
-
-    async def drain(self) -> None:
-        """The process is about to be ended."""
-        ...

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
@@ -20,6 +20,9 @@ from gateway.core.errors import GatewayError
 from gateway.core.ports import SharedRecords
 from gateway.stats.history import HistoryInvalid, check_history, sender_of
 from gateway.tasks import TaskGroupOwner
+
+if TYPE_CHECKING:
+    from gateway.explain.worker.explain_client import ExplainClient
 
 SAVE_SECONDS = 60.0
 GONE_SECONDS = 3 * SAVE_SECONDS
@@ -176,30 +179,6 @@ class SharedHistory:
         return found
 
 
-class HistoryDesk(Protocol):
-    """The part of ``ExplainClient`` that the keeper uses."""
-
-    def restore(self, data: bytes) -> None:
-        """Give the worker a history to go on with, also after it was started again."""
-        ...
-
-    def saved(self, data: bytes) -> None:
-        """The worker's whole history was saved: this is what a new worker goes on with."""
-        ...
-
-    async def drain(self) -> None:
-        """Wait until the worker has handled all requests, within a timeout."""
-        ...
-
-    async def history(self) -> bytes:
-        """The worker's history.
-
-        Raises:
-            GatewayError: the worker does not answer.
-        """
-        ...
-
-
 class HistoryKeeper:
     """Saves the history and restores it.
 
@@ -213,7 +192,7 @@ class HistoryKeeper:
     def __init__(
         self,
         store: HistoryStore,
-        desk: HistoryDesk,
+        desk: "ExplainClient",
         on_error: Callable[[], None],
         save_seconds: float = SAVE_SECONDS,
     ) -> None:

@@ -1,8 +1,8 @@
 """One client's stream, which several replicas may produce one after the other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import orjson
@@ -17,6 +17,7 @@ from gateway.proxy.endings import broken_off
 from gateway.proxy.resume.continued import continued_body, continued_chat, tokens_left
 from gateway.proxy.resume.joined_stream import JoinedStream, written_usage
 from gateway.proxy.resume.sent_text import SentText, is_failure, read_sent_text
+from gateway.tokenize.local import LocalEncoder
 
 _MAX_BYTES = 4 * 2**20
 """Maximum bytes of events that are kept for a continuation; at about 250 bytes per token these are 16,000 tokens."""
@@ -25,18 +26,6 @@ _MAX_FAILURE_BYTES = 64 * 1024
 """Bytes from an engine's own error event on that are held back; more end the attempt."""
 
 _DONE = b"data: [DONE]\n\n"
-
-
-class Tokenizer(Protocol):
-    """A model's tokenizer, as far as it is needed here."""
-
-    def encode(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """Token ids of a request's prompts. Raises TokenizerUnavailable."""
-        ...
-
-    def encode_text(self, text: str) -> bytes:
-        """Token ids of a text."""
-        ...
 
 
 class ResumableStream:
@@ -56,7 +45,7 @@ class ResumableStream:
     """
 
     def __init__(
-        self, request: ChatRequest, sink: Sink, tokenizer: Tokenizer | None, prompt_tokens: int | None
+        self, request: ChatRequest, sink: Sink, tokenizer: LocalEncoder | None, prompt_tokens: int | None
     ) -> None:
         self.request = request
         self.begun = False

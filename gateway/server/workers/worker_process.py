@@ -17,13 +17,16 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
 
 from gateway.config.settings import Settings
 from gateway.core.worker_place import WorkerPlace
+
+if TYPE_CHECKING:
+    from gateway.server.workers.worker_supervisor import WorkerSupervisor
 
 _LENGTH = struct.Struct("<I")
 
@@ -124,22 +127,6 @@ class RestartDelays:
     longest: float = 30.0
 
 
-class WorkerHost(Protocol):
-    """The owner of workers: gets their events."""
-
-    def on_ready(self, member: "WorkerProcess") -> None:
-        """It has begun to serve."""
-        ...
-
-    def on_lost(self, member: "WorkerProcess") -> None:
-        """It serves no more; it is about to be started again."""
-        ...
-
-    def on_hopeless(self, problems: list[str]) -> None:
-        """It ended before any worker served: for these reasons, or for what it has logged."""
-        ...
-
-
 class WorkerProcess:
     """One worker.
 
@@ -160,7 +147,7 @@ class WorkerProcess:
         self,
         number: int,
         start_message: Callable[[int], WorkerStart],
-        host: WorkerHost,
+        host: "WorkerSupervisor",
         pauses: RestartDelays = RestartDelays(),
     ) -> None:
         self.number = number

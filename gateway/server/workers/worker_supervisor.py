@@ -72,13 +72,13 @@ def supervise(
         WorkersFailed: a worker failed for another reason before any of them served.
     """
     with _sockets(settings) as (public, admin), _folder() as folder:
-        supervisor = _Supervisor(settings, config, workers, public, folder)
+        supervisor = WorkerSupervisor(settings, config, workers, public, folder)
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(supervisor.run(admin, ready, beside))
 
 
-class _Supervisor:
-    """One run of the supervisor. As the workers' ``WorkerHost``, it gets their events."""
+class WorkerSupervisor:
+    """One run of the supervisor, which gets the events of the workers."""
 
     def __init__(self, settings: Settings, config: Path, workers: int, public: socket.socket, folder: Path) -> None:
         self._settings = settings
@@ -176,10 +176,10 @@ class _Supervisor:
         for upstream in self._upstreams:
             await upstream.close()
 
-    # As the workers' host.
+    # For ``WorkerProcess``.
 
     def on_ready(self, member: WorkerProcess) -> None:
-        """See ``Host``."""
+        """It has begun to serve."""
         if not self._explains:  # not before: its imports delay the start of the workers
             self._explains = True
             self._explain.start()
@@ -191,12 +191,12 @@ class _Supervisor:
             self._all_serve.set()
 
     def on_lost(self, member: WorkerProcess) -> None:
-        """See ``Host``."""
+        """It serves no more; it is about to be started again."""
         self._upstreams[member.number].lost()
         self._port.lost(member.number)
 
     def on_hopeless(self, problems: list[str]) -> None:
-        """See ``Host``."""
+        """It ended before any worker served: for these reasons, or for what it has logged."""
         if not any(member.has_served for member in self._crew) and self._failure is None:
             self._failure = ConfigInvalid(problems) if problems else WorkersFailed()
             self._end(drain=False)

@@ -86,7 +86,7 @@ _FLUSH_SECONDS = 1.0
 
 
 class SpanExport:
-    """A ``TraceSink`` that exports by OTLP over HTTP.
+    """Exports finished traces by OTLP over HTTP.
 
     Args:
         settings: The collector.
@@ -124,7 +124,7 @@ class SpanExport:
         """Spans passed to the processor so far. The exporter counts, in its thread, those it has taken."""
 
     def write(self, trace: FinishedTrace) -> None:
-        """See ``TraceSink``."""
+        """Take the trace of an ended request. Never raises and never waits."""
         try:
             spans = list(self._maker.spans(trace))
             if self._queued - self._exporter.taken + len(spans) > _QUEUED_SPANS:
@@ -139,7 +139,7 @@ class SpanExport:
             self._on_error()
 
     async def stop(self) -> None:
-        """See ``TraceSink``."""
+        """Send waiting traces, within a few seconds."""
         flushed = asyncio.Event()
         loop = asyncio.get_running_loop()
 

@@ -155,7 +155,7 @@ class FinishedTrace:
 
 
 class RequestTrace:
-    """A ``Trace`` that is recorded.
+    """The trace of one request. Never raises and never waits.
 
     Args:
         write: Takes the trace when the request has ended.
@@ -201,25 +201,30 @@ class RequestTrace:
         self._ending = ""
 
     def end_stage(self, stage: str) -> None:
-        """See ``Trace``."""
+        """A stage of the request ended; it began where the one before ended."""
         now = self._now()
         self._stages.append(Span(stage, self._stage_began, now))
         self._stage_began = now
         self._last_stage = stage
 
     def resume(self) -> None:
-        """See ``Trace``."""
+        """The time since the last stage belongs to no stage."""
         self._stage_began = self._now()
 
     def relay(self, decision: Decision, host: str, port: int) -> Sequence[Header] | None:
-        """See ``Trace``."""
+        """An attempt at a replica begins.
+
+        Returns:
+            Headers that replace the client's ``traceparent`` and ``tracestate`` at the replica; None leaves those
+            unchanged.
+        """
         now = self._now()
         self._call = Span("relay", now, now, attributes=of_call(decision, host, port, len(self._calls)))
         self._calls.append(self._call)
         return trace_headers(self._trace_id, self._call.id, self._flags, self._state)
 
     def relayed(self, outcome: Outcome) -> None:
-        """See ``Trace``."""
+        """The attempt is over."""
         call, self._call = self._call, None
         if call is None:
             return
@@ -233,21 +238,21 @@ class RequestTrace:
             call.failure = str(outcome.status)
 
     def settled(self, settlement: Settlement) -> None:
-        """See ``Trace``."""
+        """The request is over; ``settlement`` describes it."""
         operation = _OPERATIONS[settlement.endpoint]
         self._request.name = f"{operation} {settlement.model}"
         self._request.attributes = of_settlement(settlement, operation)
         self._answered(settlement.status, settlement.code, routed=settlement.ending is not None)
 
     def refused(self, refusal: Refusal) -> None:
-        """See ``Trace``."""
+        """The request was refused before the flow."""
         # The model is unknown or unchecked client input.
         self._request.name = operation = _OPERATIONS.get(refusal.endpoint, refusal.endpoint)
         self._request.attributes = of_refusal(refusal, operation)
         self._answered(refusal.status, refusal.code, routed=False)
 
     def end(self) -> None:
-        """See ``Trace``."""
+        """End the trace, whether or not the request was answered. Call once."""
         now = self._now()
         self._request.ended = now
         if self._call is not None:
@@ -278,7 +283,7 @@ class RequestTrace:
 
 
 class Unrecorded:
-    """A ``Trace`` that is not recorded; its headers report that to the engine.
+    """A trace that is not recorded; its headers report that to the engine.
 
     Args:
         headers: The headers that ``relay`` returns.
@@ -290,23 +295,26 @@ class Unrecorded:
         self._headers = headers
 
     def end_stage(self, stage: str) -> None:
-        """See ``Trace``."""
+        """See ``RequestTrace``."""
 
     def resume(self) -> None:
-        """See ``Trace``."""
+        """See ``RequestTrace``."""
 
     def relay(self, decision: Decision, host: str, port: int) -> Sequence[Header] | None:  # noqa: ARG002
-        """See ``Trace``."""
+        """See ``RequestTrace``."""
         return self._headers
 
     def relayed(self, outcome: Outcome) -> None:
-        """See ``Trace``."""
+        """See ``RequestTrace``."""
 
     def settled(self, settlement: Settlement) -> None:
-        """See ``Trace``."""
+        """See ``RequestTrace``."""
 
     def refused(self, refusal: Refusal) -> None:
-        """See ``Trace``."""
+        """See ``RequestTrace``."""
 
     def end(self) -> None:
-        """See ``Trace``."""
+        """See ``RequestTrace``."""
+
+
+Trace = RequestTrace | Unrecorded

@@ -1,26 +1,17 @@
 """Decides which requests are traced.
 
-Finished traces are passed to a ``TraceSink``.
+Finished traces are passed to a ``SpanExport``.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gateway.config.telemetry_settings import TracingSettings
-from gateway.telemetry.tracing.request_trace import FinishedTrace, RequestTrace, Unrecorded
+from gateway.telemetry.tracing.request_trace import RequestTrace, Unrecorded
 from gateway.telemetry.tracing.trace_context import SAMPLED, Header, new_span_id, new_trace_id, parent_of, trace_headers
 
-
-class TraceSink(Protocol):
-    """Takes finished traces. Must not raise and must not wait."""
-
-    def write(self, trace: FinishedTrace) -> None:
-        """Take the trace of an ended request."""
-        ...
-
-    async def stop(self) -> None:
-        """Send waiting traces, within a few seconds."""
-        ...
+if TYPE_CHECKING:
+    from gateway.telemetry.tracing.export import SpanExport
 
 
 _LOW_BITS = (1 << 64) - 1
@@ -37,7 +28,7 @@ class Tracing:
         sink: Takes finished traces.
     """
 
-    def __init__(self, sample_ratio: float, sink: TraceSink) -> None:
+    def __init__(self, sample_ratio: float, sink: "SpanExport") -> None:
         # Like OpenTelemetry's TraceIdRatioBased, so that other samplers decide alike for the same trace id.
         self._bound = round(sample_ratio * (_LOW_BITS + 1))
         self._sink = sink

@@ -6,9 +6,8 @@ import traceback
 
 import pytest
 import structlog
-from screening import SECRET, Remembering, chat, request, screening, system
+from screening import SECRET, chat, request, screening, system
 
-from gateway.canon.pii import PersonalDataScreen
 from gateway.canon.pii.counting import Tally
 from gateway.canon.pii.scanner import FoundCache, Hit, Patterns, Scanner
 from gateway.config.personal_data_settings import PersonalDataSettings
@@ -399,16 +398,6 @@ def test_memo_does_not_keep_the_texts():
         memo.put("a", text, ())
         assert memo.bytes - before < 1000
         assert memo.get("a", text) == ()
-
-
-def test_the_screen_is_what_the_flow_expects():
-    from gateway.core.ports import Screen
-    from gateway.routing.fair_threads import FairThreads
-
-    threads = FairThreads(1, 2**20)
-    screen: Screen = PersonalDataScreen(PersonalDataSettings(), threads, Remembering())
-    assert screen.reports("s") == ()
-    threads.shutdown()
 
 
 @pytest.mark.parametrize(
