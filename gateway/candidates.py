@@ -9,6 +9,7 @@ from gateway.core.block_chain import chain_block_size
 from gateway.core.errors import NoReplica
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex
+from gateway.core.replica_state import DrainCause
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.proxy import asked_rank
@@ -146,10 +147,16 @@ class CandidateFinder:
     ) -> Candidates:
         """Every rank of some replicas."""
         if not replicas:
-            configured = sum(not regions or replica.region in regions for replica in self._fleet.of(model))
+            allowed = [each for each in self._fleet.of(model) if not regions or each.region in regions]
             where = f" in {' or '.join(sorted(regions))}" if regions else ""
+            if allowed and all(DrainCause.SLEEPING in each.drain_causes for each in allowed):
+                raise NoReplica(
+                    f"Every replica of model {model!r}{where} sleeps ({len(allowed)} configured). Wake one of them"
+                    " (POST /wake_up at the engine), then try again.",
+                    code="no_replica",
+                )
             raise NoReplica(
-                f"No replica of model {model!r}{where} takes requests ({configured} configured). Try again"
+                f"No replica of model {model!r}{where} takes requests ({len(allowed)} configured). Try again"
                 " in a moment.",
                 code="no_replica",
             )

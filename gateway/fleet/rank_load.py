@@ -124,6 +124,9 @@ _REQUEST_FADE = 0.95
 _LOOK_FADE = 0.98
 """Weight a scrape of one rank keeps with each later one."""
 
+_SHORTEST = 1e-9
+"""Least prefill time of a token in seconds, so that quotients stay finite."""
+
 _SMALLEST_SHARE = 0.125
 """Least share: a gateway that has just started to send has to see foreign load, too."""
 
@@ -167,6 +170,7 @@ class RankLoad:
         prefilling: Those of them whose prompt is not yet computed.
         peers: The loads of peers.
         foreign_requests: Requests of other clients, as of the last scrape.
+        silent_seconds: How long its replica is silent; a new request is expected to wait as long.
     """
 
     __slots__ = (
@@ -182,6 +186,7 @@ class RankLoad:
         "prefills",
         "requests",
         "sequences",
+        "silent_seconds",
     )
 
     def __init__(self) -> None:
@@ -195,6 +200,7 @@ class RankLoad:
         self._beyond = 0
         self._beyond_waiting = 0
         self.foreign_requests = 0
+        self.silent_seconds = 0.0
         self._foreign_waiting = 0
         self._valid_until = -math.inf
 
@@ -335,5 +341,7 @@ def loads_at(sources: Iterable[LoadSource], now: float) -> list[Load]:
             foreign, foreign_tokens = own.foreign(now, traffic)
             requests += foreign
             prefill_tokens += foreign_tokens
+        if own.silent_seconds:
+            prefill_tokens += round(own.silent_seconds / max(rates.prefill_seconds_per_token, _SHORTEST))
         loads.append(Load(target, prefill_tokens, requests, rates))
     return loads

@@ -118,6 +118,11 @@ class LearnedRates:
             combined = self._combined = own, pool._rates, self._combine(own, pool)
         return combined[2]
 
+    @property
+    def is_learned(self) -> bool:
+        """See ``RateLearner``."""
+        return (self._pool or self)._observed >= _RECENT
+
     def _combine(self, own: Rates, pool: "LearnedRates") -> Rates:
         """The rates of a replica that learns beside others of its model."""
         pooled = pool._rates

@@ -59,6 +59,11 @@ class RateLearner(Protocol):
         """The present estimate."""
         ...
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether the estimate is learned from answers of the model's replicas, and is no start value."""
+        ...
+
     def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
         """A first token arrived ``seconds`` after dispatch; ``prefill_tokens`` were prefilled meanwhile."""
         ...
