@@ -154,7 +154,7 @@ class Attempt:
             decision.target.rank, encoded.tokens - decision.held_tokens, now, encoded.sequences
         )
         self.prefill_ahead = self._ticket.prefill_ahead
-        self.expected_seconds = _expected_seconds(encoded, decision, replica)
+        self.expected_seconds = _expected_seconds(encoded, decision, replica, self.prefill_ahead)
         self.lease: Lease | None = index.begin(placed.chains, decision.target, now) if placed.indexed else None
         self.body = context.body
         self.salt = encoded.space.salt
@@ -392,16 +392,14 @@ def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool
     return ending is Ending.TIMED_OUT and not streamed and attempt.placed.replica.answered_at >= attempt.dispatched_at
 
 
-def _expected_seconds(encoded: Encoded, decision: Decision, replica: Replica) -> float:
+def _expected_seconds(encoded: Encoded, decision: Decision, replica: Replica, prefill_ahead: int) -> float:
     """Expected time from now to the first content; see ``InflightRequest``."""
-    if not replica.speed.is_learned:
-        return math.inf
-    rates = replica.speed.rates
-    # A silence there is part of the cost, but it is not work.
-    queue = max(decision.queue_seconds - replica.silence.seconds, 0.0)
-    seconds = rates.base_seconds + queue + decision.prefill_seconds
-    if decision.held_tokens:  # perhaps it is not cached
-        seconds = max(seconds, _COLD_SHARE * (seconds + decision.held_tokens * rates.prefill_seconds_per_token))
+    speed, rates = replica.speed, replica.speed.rates
+    seconds = speed.longest_first_token(prefill_ahead + encoded.tokens - decision.held_tokens)
+    # With the wait for a slot. A silence there is part of the cost, but it is not work.
+    seconds = max(seconds, decision.queue_seconds - replica.silence.seconds)
+    # The cached prefix may be gone.
+    seconds = max(seconds, _COLD_SHARE * (seconds + decision.held_tokens * rates.prefill_seconds_per_token))
     return seconds if encoded.request.stream else seconds + rates.request_seconds
 
 

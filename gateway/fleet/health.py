@@ -17,7 +17,7 @@ from gateway.engines import MAX_DOCUMENT_BYTES, ServerFacts, advice, parse_metri
 from gateway.fleet.engine_calls import credentials
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
-from gateway.fleet.silence import LOOK_SECONDS
+from gateway.fleet.silence import LOOK_SECONDS, Silence
 from gateway.fleet.start_times import SEVERAL_FIX, Start
 from gateway.http_client import HttpClient, ResponseTooLarge, TransportError
 from gateway.tasks import TaskGroupOwner
@@ -345,6 +345,7 @@ class HealthMonitor:
         now = time.monotonic()
         replica.breaker.reset(now)
         replica.ramp_until = now + self._fleet.ramp_seconds
+        replica.silence = Silence()
 
     def _mark_up(self, replica: Replica) -> None:
         if not replica.up:

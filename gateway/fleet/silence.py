@@ -18,6 +18,9 @@ _TIMES = 5.0
 _LEAST_SECONDS = 2.0
 """Shorter silences are none: a captured graph, a garbage collection, a busy machine."""
 
+_LEAST_SECONDS_AT_START = 10.0
+"""The same for an engine that has not answered since its start: it may still compile."""
+
 _ENOUGH = 3
 """Late requests that are full evidence. Fewer have to wait longer in proportion: one may be a prompt like no other."""
 
@@ -113,15 +116,17 @@ class Silence:
             elif flight.last_byte_at > self._since:
                 self._answered(flight, flight.content_at)
         self._looked_at = now
-        if not waiting:
-            return
-        # Prompts are computed in turn: those behind a long one may wait as long as that one.
-        self._expected = expected = max(flight.expected_seconds for flight in waiting)
-        self._late = sum(now - max(flight.sent_at, self._since) > expected for flight in waiting)
-        if self._late:
-            if not self.seconds:
+        self._late = 0
+        if waiting:
+            # Prompts are computed in turn: those behind a long one may wait as long as that one.
+            self._expected = expected = max(flight.expected_seconds for flight in waiting)
+            self._late = sum(now - max(flight.sent_at, self._since) > expected for flight in waiting)
+            if self._late and not self.seconds:
                 self.began_at = max(min(flight.sent_at for flight in waiting), self._since)
+        if self._late or self._left >= _ENOUGH:
             self.seconds += elapsed
+        elif not waiting:
+            self.seconds /= 2  # a few clients that left prove little: further requests show more
 
     def is_too_long(self, pace: float, *, on_trial: bool = False) -> bool:
         """Whether a working replica would have answered by now.
@@ -131,7 +136,8 @@ class Silence:
             on_trial: Whether it was silent before, and is tried with one request.
         """
         late = _ENOUGH if on_trial else min(self._late + self._left, _ENOUGH)
-        return self.seconds * late >= _ENOUGH * max(_LEAST_SECONDS, _TIMES * self._expected * pace)
+        least = _LEAST_SECONDS if on_trial or self.paced_at > -math.inf else _LEAST_SECONDS_AT_START
+        return self.seconds * late >= _ENOUGH * max(least, _TIMES * self._expected * pace)
 
     def peers_pace(self, peers: Iterable["Silence"]) -> float | None:
         """The pace of the fastest peer that has answered a request sent during this silence, at least 1; None if none
@@ -145,7 +151,7 @@ class Silence:
 
     def _answered(self, flight: InflightRequest, content_at: float) -> None:
         self.progressed(flight.last_byte_at)
-        if content_at > self._looked_at and math.isfinite(flight.expected_seconds):
+        if content_at > self._looked_at:
             ratio = (content_at - flight.sent_at) / flight.expected_seconds
             self.pace = max(ratio, (self.pace + ratio) / 2)
             self.paced_at = max(self.paced_at, flight.sent_at)

@@ -48,6 +48,9 @@ _ABSURD = 4.0
 _MAX_APART = 2.0
 """An observation counts as no further from the median than by this factor."""
 
+_FAR_BEYOND = 8
+"""Multiple of the mean prompt up to which the line holds."""
+
 _FAR_WEIGHT = 0.05
 """Weight of an observation that is further from it: with many tokens, a full one would turn the line."""
 
@@ -118,10 +121,17 @@ class LearnedRates:
             combined = self._combined = own, pool._rates, self._combine(own, pool)
         return combined[2]
 
-    @property
-    def is_learned(self) -> bool:
+    def longest_first_token(self, prefill_tokens: int) -> float:
         """See ``RateLearner``."""
-        return (self._pool or self)._observed >= _RECENT
+        pool, rates = self._pool or self, self.rates
+        if pool._observed < _CERTAIN:
+            return math.inf
+        seconds = rates.base_seconds + prefill_tokens * rates.prefill_seconds_per_token
+        x = pool._long.x + pool._short.x
+        if prefill_tokens * (pool._long.weight + pool._short.weight) <= _FAR_BEYOND * x:
+            return seconds
+        # Far beyond all that was seen the line shows little: perhaps all the time was prefill.
+        return max(seconds, prefill_tokens * (pool._long.y + pool._short.y) / max(x, 1.0))
 
     def _combine(self, own: Rates, pool: "LearnedRates") -> Rates:
         """The rates of a replica that learns beside others of its model."""
@@ -165,8 +175,9 @@ class LearnedRates:
         """
         if not 0 < seconds < math.inf:
             return
-        old, whole = self._rates, self._request.observe(seconds)
-        self._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, old.decode_seconds_per_token, whole)
+        for learner in (self, self._pool) if self._pool is not None else (self,):
+            old, whole = learner._rates, learner._request.observe(seconds)
+            learner._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, old.decode_seconds_per_token, whole)
         if streamed or prefill_tokens < _EVIDENCE_TOKENS:
             return
         decode = max(completion_tokens - 1, 0) * self.rates.decode_seconds_per_token

@@ -59,9 +59,9 @@ class RateLearner(Protocol):
         """The present estimate."""
         ...
 
-    @property
-    def is_learned(self) -> bool:
-        """Whether the estimate is learned from answers of the model's replicas, and is no start value."""
+    def longest_first_token(self, prefill_tokens: int) -> float:
+        """Seconds to a first token behind so many tokens, rather too long than too short; infinite before the first
+        few answers of the model's replicas."""
         ...
 
     def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:
