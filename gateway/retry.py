@@ -394,13 +394,13 @@ def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool
 
 def _expected_seconds(encoded: Encoded, decision: Decision, replica: Replica, prefill_ahead: int) -> float:
     """Expected time from now to the first content; see ``InflightRequest``."""
-    speed, rates = replica.speed, replica.speed.rates
-    seconds = speed.longest_first_token(prefill_ahead + encoded.tokens - decision.held_tokens)
+    speed = replica.speed
+    computed = prefill_ahead + encoded.tokens - decision.held_tokens
+    seconds = speed.longest_first_content(computed, streamed=encoded.request.stream)
     # With the wait for a slot. A silence there is part of the cost, but it is not work.
     seconds = max(seconds, decision.queue_seconds - replica.silence.seconds)
     # The cached prefix may be gone.
-    seconds = max(seconds, _COLD_SHARE * (seconds + decision.held_tokens * rates.prefill_seconds_per_token))
-    return seconds if encoded.request.stream else seconds + rates.request_seconds
+    return max(seconds, _COLD_SHARE * (seconds + decision.held_tokens * speed.rates.prefill_seconds_per_token))
 
 
 def _own_headers(context: RequestContext, decision: Decision, now: float) -> list[tuple[bytes, bytes]]:

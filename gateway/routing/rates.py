@@ -121,12 +121,14 @@ class LearnedRates:
             combined = self._combined = own, pool._rates, self._combine(own, pool)
         return combined[2]
 
-    def longest_first_token(self, prefill_tokens: int) -> float:
+    def longest_first_content(self, prefill_tokens: int, *, streamed: bool) -> float:
         """See ``RateLearner``."""
         pool, rates = self._pool or self, self.rates
-        if pool._observed < _CERTAIN:
+        if (pool._observed if streamed else len(pool._request.recent)) < _CERTAIN:
             return math.inf
         seconds = rates.base_seconds + prefill_tokens * rates.prefill_seconds_per_token
+        if not streamed:
+            seconds += rates.request_seconds
         x = pool._long.x + pool._short.x
         if prefill_tokens * (pool._long.weight + pool._short.weight) <= _FAR_BEYOND * x:
             return seconds
@@ -291,20 +293,23 @@ class _Mean:
     Args:
         start: Value before the first observation.
         max_apart: By which factor an observation may differ from the median.
+
+    Attributes:
+        recent: The last few observations.
     """
 
-    __slots__ = ("_max_apart", "_recent", "_value")
+    __slots__ = ("_max_apart", "_value", "recent")
 
     def __init__(self, start: float, max_apart: float) -> None:
         self._value = start
         self._max_apart = max_apart
-        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self.recent: deque[float] = deque(maxlen=_RECENT)
 
     def observe(self, value: float) -> float:
         """Take in an observation above 0; returns the mean."""
-        self._recent.append(value)
+        self.recent.append(value)
         mean, apart = self._value, self._max_apart
-        median = _median(self._recent, mean or value)
+        median = _median(self.recent, mean or value)
         if value < median / apart:
             value = median / apart
         elif value > median * apart:

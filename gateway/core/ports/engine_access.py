@@ -59,9 +59,9 @@ class RateLearner(Protocol):
         """The present estimate."""
         ...
 
-    def longest_first_token(self, prefill_tokens: int) -> float:
-        """Seconds to a first token behind so many tokens, rather too long than too short; infinite before the first
-        few answers of the model's replicas."""
+    def longest_first_content(self, prefill_tokens: int, *, streamed: bool) -> float:
+        """Seconds to the first content of an answer behind so many tokens, rather too long than too short; infinite
+        before the first few answers of the model's replicas."""
         ...
 
     def observe_first_token(self, prefill_tokens: int, seconds: float) -> None:

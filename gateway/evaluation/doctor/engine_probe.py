@@ -33,6 +33,10 @@ from gateway.http_client import HttpClient, HttpResponse, Origin, TransportError
 
 _MAX_METRICS_BYTES = 8 * 2**20
 _MAX_TOKENS_BYTES = 2 * 2**20
+_CONNECTIONS = 8
+"""New connections on which the start time is read: a load balancer in front of two engines shows one of them on all
+with a probability of 1 to 128."""
+
 _DATE_RESOLUTION_SECONDS = 1.0
 _SHOWN_CHARS = 200
 
@@ -80,14 +84,14 @@ class EngineAccess:
         key = replica.api_key
         self._login = [] if key is None else [(b"authorization", f"Bearer {key.get_secret_value()}".encode("latin-1"))]
 
-    async def get(self, path: str, max_bytes: int = 2**20) -> HttpResponse:
-        """Read a document.
+    async def get(self, path: str, max_bytes: int = 2**20, *, fresh: bool = False) -> HttpResponse:
+        """Read a document; ``fresh``: on a new connection.
 
         Raises:
             TransportError: no complete answer within the time.
         """
         return await self._client.fetch_response(
-            "GET", self._origin, path, self._login, timeout_seconds=self._timeout, max_bytes=max_bytes
+            "GET", self._origin, path, self._login, timeout_seconds=self._timeout, max_bytes=max_bytes, fresh=fresh
         )
 
     async def post(
@@ -121,6 +125,7 @@ class EngineProbe:
         replica: The replica.
         problem: Why it does not answer; empty if it does. The rest is unknown then.
         facts: From its metrics.
+        engines: How many engines with different start times answered at its address.
         metrics_problem: Why there are no facts; empty if there are.
         server: SGLang's arguments; None of other engines.
         served: Ids of the models in its list; None if there is no list.
@@ -136,6 +141,7 @@ class EngineProbe:
     replica: ExaminedReplica
     problem: str = ""
     facts: EngineFacts = dataclasses.field(default_factory=EngineFacts)
+    engines: int = 1
     metrics_problem: str = ""
     server: ServerFacts | None = None
     served: Sequence[str] | None = None
@@ -206,6 +212,13 @@ async def _read_metrics(access: EngineAccess, probe: EngineProbe) -> None:
     probe.facts = await asyncio.to_thread(parse_metrics, page.body.decode("latin-1"))
     if probe.facts.kind is None:
         probe.metrics_problem = "/metrics has no metric of a known engine"
+    if probe.facts.started_at is not None:
+        starts = {probe.facts.started_at}
+        for _ in range(_CONNECTIONS - 1):
+            page = await access.get("/metrics", _MAX_METRICS_BYTES, fresh=True)
+            facts = await asyncio.to_thread(parse_metrics, page.body.decode("latin-1"))
+            starts.add(facts.started_at or probe.facts.started_at)
+        probe.engines = len(starts)
 
 
 async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:
