@@ -149,15 +149,11 @@ class CandidateFinder:
         if not replicas:
             allowed = [each for each in self._fleet.of(model) if not regions or each.region in regions]
             where = f" in {' or '.join(sorted(regions))}" if regions else ""
-            if allowed and all(DrainCause.SLEEPING in each.drain_causes for each in allowed):
-                raise NoReplica(
-                    f"Every replica of model {model!r}{where} sleeps ({len(allowed)} configured). Wake one of them"
-                    " (POST /wake_up at the engine), then try again.",
-                    code="no_replica",
-                )
+            sleeps = allowed and all(DrainCause.SLEEPING in each.drain_causes for each in allowed)
+            what = "sleeps; wake one (POST /wake_up at the engine)" if sleeps else "takes requests"
             raise NoReplica(
-                f"No replica of model {model!r}{where} takes requests ({len(allowed)} configured). Try again"
-                " in a moment.",
+                f"{'Every' if sleeps else 'No'} replica of model {model!r}{where} {what} ({len(allowed)} configured)."
+                " Try again in a moment.",
                 code="no_replica",
             )
         found = self._among({target: replica for replica in replicas for target in replica.targets}, model)

@@ -58,7 +58,6 @@ class EngineFacts:
         block_size: Tokens per KV-cache block.
         prefix_caching: Whether the engine reuses prefixes at all.
         started_at: Unix time of the engine process's start; another value than before means an empty cache.
-        computed: Tokens of prompts and answers that it has computed since its start.
         ranks: Its data-parallel ranks in their order; one for an engine without data parallelism, none when unknown.
     """
 
@@ -67,14 +66,6 @@ class EngineFacts:
     prefix_caching: bool | None = None
     started_at: float | None = None
     ranks: tuple[RankFacts, ...] = ()
-    computed: float | None = None
-
-    def has_worked_since(self, earlier: "EngineFacts") -> bool:
-        """Whether the engine has computed anything since an earlier scrape of the same process."""
-        pairs = (earlier.computed, self.computed), (earlier.cache_use, self.cache_use)
-        return self.started_at == earlier.started_at and any(
-            before is not None and after is not None and after > before for before, after in pairs
-        )
 
     @property
     def blocks(self) -> int | None:

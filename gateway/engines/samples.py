@@ -130,12 +130,6 @@ def _labels(text: str) -> dict[str, str]:
     return labels
 
 
-def total(samples: Samples, names: Collection[str]) -> float | None:
-    """The sum of some counters over all ranks; None if there is none of them."""
-    values = [sample.value for name in names for sample in samples.get(name, ())]
-    return sum(values) if values else None
-
-
 def by_rank(samples: Iterable[Sample] | None, label: str) -> dict[int, float]:
     """The value of each rank, named by a label (rank 0 without it).
 

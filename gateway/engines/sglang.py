@@ -13,7 +13,7 @@ import orjson
 from gateway.core.engine_facts import Advice, EngineFacts, EngineKind, RankFacts
 from gateway.core.kv_events import EventSource
 from gateway.engines.endpoints import TcpAddress, parse_tcp, source_of_rank
-from gateway.engines.samples import MAX_BLOCK_SIZE, MAX_RANKS, Samples, by_rank, share, total, whole
+from gateway.engines.samples import MAX_BLOCK_SIZE, MAX_RANKS, Samples, by_rank, share, whole
 
 _RUNNING = "sglang:num_running_reqs"
 _WAITING = "sglang:num_queue_reqs"
@@ -21,9 +21,7 @@ _PAGE = "sglang:page_size"
 _TOKENS = "sglang:max_total_num_tokens"
 _CACHE_USE = "sglang:token_usage"
 
-_COMPUTED = ("sglang:prompt_tokens_total", "sglang:generation_tokens_total")
-
-METRICS = (_RUNNING, _WAITING, _PAGE, _TOKENS, _CACHE_USE, *_COMPUTED)
+METRICS = (_RUNNING, _WAITING, _PAGE, _TOKENS, _CACHE_USE)
 
 EVENT_SOURCES_PATH = "/server_info"
 
@@ -71,7 +69,6 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
         kind=EngineKind.SGLANG,
         block_size=size,
         started_at=started_at,
-        computed=total(samples, _COMPUTED),
         ranks=tuple(
             RankFacts(
                 rank=rank,

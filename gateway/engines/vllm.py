@@ -17,7 +17,6 @@ from gateway.engines.samples import (
     rank_number,
     rank_of,
     share,
-    total,
     whole,
 )
 
@@ -26,9 +25,7 @@ _WAITING = "vllm:num_requests_waiting"
 _CACHE_USE = "vllm:kv_cache_usage_perc"
 _CONFIG = "vllm:cache_config_info"
 
-_COMPUTED = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
-
-METRICS = (_RUNNING, _WAITING, _CACHE_USE, _CONFIG, *_COMPUTED)
+METRICS = (_RUNNING, _WAITING, _CACHE_USE, _CONFIG)
 
 EVENT_SOURCES_PATH = "/kv_event_sources"
 
@@ -67,7 +64,6 @@ def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:
         block_size=sizes[0] if sizes else None,
         prefix_caching=all(caching) if caching else None,
         started_at=started_at,
-        computed=total(samples, _COMPUTED),
         ranks=tuple(
             RankFacts(rank, blocks.get(rank), whole(running.get(rank)), whole(waiting.get(rank)), share(use.get(rank)))
             for rank in sorted(blocks.keys() | running.keys() | waiting.keys() | use.keys())

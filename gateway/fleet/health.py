@@ -18,20 +18,23 @@ from gateway.fleet.engine_calls import credentials
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.fleet.silence import LOOK_SECONDS, Silence
-from gateway.fleet.start_times import SEVERAL_FIX, Start
+from gateway.fleet.start_times import SEVERAL_FIX
 from gateway.http_client import HttpClient, ResponseTooLarge, TransportError
 from gateway.tasks import TaskGroupOwner
 
 _CARD_ROUNDS = 30
 """Rounds between two reads of a replica's model list."""
 
-_FRESH_ROUNDS = 5
-"""Rounds between two that read the metrics on a new connection: behind a load balancer that may be another engine."""
+_FRESH_ROUNDS = 10
+"""Rounds between two that begin on a new connection: behind a load balancer that may lead to another engine."""
 
 _MAX_NAME = 1000
 """Longest accepted model root or engine version in characters, as they are stored."""
 
 _MAX_SHOWN = 20
+
+_PASSING = (429, 500, 502, 503, 504)
+"""Statuses of ``/is_sleeping`` that do not say whether an engine has it."""
 
 _MAX_METRICS_BYTES = 8 * 2**20
 """Limit of a metrics page. A vLLM with eight data-parallel ranks has 400 KiB."""
@@ -168,7 +171,9 @@ class HealthMonitor:
         while True:
             try:
                 began.append(time.monotonic())
-                problem = await self._check(replica, fresh=rounds % _FRESH_ROUNDS == 1)
+                if rounds % _FRESH_ROUNDS == 1:
+                    self._client.forget(replica.origin)
+                problem = await self._check(replica)
                 failures = failures + 1 if problem else 0
                 if problem is None:
                     restarted = replica.id in self._restarted
@@ -202,13 +207,9 @@ class HealthMonitor:
             await asyncio.sleep(LOOK_SECONDS)
             now = time.monotonic()
             elapsed, before = min(now - before, 2 * LOOK_SECONDS), now
-            replicas = self._fleet.replicas
-            for replica in replicas:
-                replica.silence.look(replica.flights, now, elapsed)
-                for load in replica.loads.values():
-                    load.silent_seconds = replica.silence.seconds
-            for replica in replicas:
+            for replica in self._fleet.replicas:
                 try:
+                    replica.silence.look(replica.flights, now, elapsed)
                     self._judge(replica, now)
                 except Exception:  # noqa: BLE001 - as in ``_watch``
                     _log.exception("health_check_failed", replica=replica.id)
@@ -218,27 +219,29 @@ class HealthMonitor:
         was_stuck = breaker.is_stuck
         if was_stuck and breaker.answered(silence.paced_at):
             _log.info("replica_recovered", replica=replica.id)
+        for load in replica.loads.values():
+            load.silent_seconds = silence.seconds
         if not silence.seconds or not silence.is_too_long(1.0, on_trial=was_stuck):
             return
         pace = silence.peers_pace([each.silence for each in self._fleet.of(replica.model)])
-        facts = {"replica": replica.id, "model": replica.model, "silent_seconds": round(silence.seconds, 1)}
+        seen = {"replica": replica.id, "model": replica.model, "silent_seconds": round(silence.seconds, 1)}
         if pace is None and not was_stuck:
             if not silence.is_reported:
                 silence.is_reported = True
-                _log.warning("replica_silent", **facts, fix="no other replica is faster now; see whether it hangs")
+                _log.warning("replica_silent", **seen, fix="no other replica is faster; see whether this one hangs")
         elif silence.is_too_long(pace or 1.0, on_trial=was_stuck):
             breaker.silent(now)
-            (_log.info if was_stuck else _log.warning)("replica_stuck", **facts, seconds=round(breaker.until - now, 1))
+            (_log.info if was_stuck else _log.warning)("replica_stuck", **seen, seconds=round(breaker.until - now, 1))
             _call_back(replica, "it answers nothing, while others do")
-            silence.progressed(now)  # of the next trial
+            silence.progressed(now)  # the next trial begins anew
 
     def _note_checked(self, replica: Replica) -> None:
         self._unchecked.discard(replica.id)
         if not self._unchecked:
             self._all_checked.set()
 
-    async def _check(self, replica: Replica, *, fresh: bool) -> str | None:
-        """One round; returns the problem, or None. ``fresh``: on a new connection."""
+    async def _check(self, replica: Replica) -> str | None:
+        """One round; returns the problem, or None."""
         headers = credentials(replica)
         replica.begin_scrape()
         try:
@@ -247,7 +250,7 @@ class HealthMonitor:
             )
             if status != 200:
                 return f"/health answered {status}"
-            facts, problem = await self._read_metrics(replica, fresh=fresh)
+            facts, problem = await self._read_metrics(replica)
             await self._follow_sleep(replica, facts)
         except TransportError as failure:
             return str(failure)
@@ -264,27 +267,26 @@ class HealthMonitor:
         """Ask whether the engine sleeps, if it is one that can."""
         if facts.kind is EngineKind.SGLANG or self._sleepless.get(replica.id, -1.0) == facts.started_at:
             return
-        status, body = await self._client.fetch(
-            "GET", replica.origin, "/is_sleeping", credentials(replica), timeout_seconds=self._timeout
-        )
-        if status >= 500 and status != 501:
-            return
-        asleep = _is_sleeping(body) if status == 200 else None
-        if asleep is None:
+        try:
+            status, body = await self._client.fetch(
+                "GET", replica.origin, "/is_sleeping", credentials(replica), timeout_seconds=self._timeout
+            )
+        except TransportError:
+            return  # the engine answers this between two steps: a long one is no failure
+        can_sleep = status == 200 and b'"is_sleeping"' in body
+        if not can_sleep and status not in _PASSING:
             self._sleepless[replica.id] = facts.started_at
-        self._set_sleeping(replica, on=bool(asleep))
-
-    def _set_sleeping(self, replica: Replica, *, on: bool) -> None:
-        if on is (DrainCause.SLEEPING in replica.drain_causes):
+        asleep = can_sleep and b"true" in body
+        if asleep is (DrainCause.SLEEPING in replica.drain_causes) or status in _PASSING:
             return
-        replica.drain(DrainCause.SLEEPING, on=on)
-        _log.info("replica_asleep" if on else "replica_awake", replica=replica.id, model=replica.model)
+        replica.drain(DrainCause.SLEEPING, on=asleep)
+        _log.info("replica_asleep" if asleep else "replica_awake", replica=replica.id, model=replica.model)
         self._ramp(replica)
-        self._observer.on_sleep(replica, asleep=on)
-        if on:
+        self._observer.on_sleep(replica, asleep=asleep)
+        if asleep:
             _call_back(replica, "it sleeps")
 
-    async def _read_metrics(self, replica: Replica, *, fresh: bool) -> tuple[EngineFacts, str]:
+    async def _read_metrics(self, replica: Replica) -> tuple[EngineFacts, str]:
         """Facts from the metrics, and the problem if there are none."""
         try:
             status, page = await self._client.fetch(
@@ -294,7 +296,6 @@ class HealthMonitor:
                 credentials(replica),
                 timeout_seconds=self._timeout,
                 max_bytes=_MAX_METRICS_BYTES,
-                fresh=fresh,
             )
         except ResponseTooLarge as error:
             return EngineFacts(), str(error)
@@ -307,18 +308,15 @@ class HealthMonitor:
 
     def _apply_facts(self, replica: Replica, facts: EngineFacts) -> None:
         before, now, were_several = replica.facts, time.monotonic(), replica.starts.are_several
-        start = Start.SAME if facts.started_at is None else replica.starts.report(facts.started_at)
-        if start is Start.NEW:
+        if replica.starts.is_restart(facts.started_at):
             _log.warning("replica_restarted", replica=replica.id)
             self._ramp(replica)
             self._mark_emptied(replica, facts.started_at)
-        elif start is Start.SEVERAL and not were_several:
+        elif replica.starts.are_several and not were_several:
             _log.warning("replica_is_several_engines", replica=replica.id, url=replica.url, fix=SEVERAL_FIX)
             self._mark_emptied(replica, None)
-        elif start is Start.SINGLE:
-            _log.info("replica_is_one_engine", replica=replica.id, url=replica.url)
-        if facts.has_worked_since(before):
-            replica.silence.progressed(now)
+        if before.started_at == facts.started_at and (facts.cache_use or 0.0) > (before.cache_use or 0.0):
+            replica.silence.progressed(now)  # prompts or answers have grown
         replica.end_scrape(facts, now + _VALID_INTERVALS * self._interval)
         if _static_facts(before) != _static_facts(facts) or were_several is not replica.starts.are_several:
             _log.info(
@@ -361,7 +359,6 @@ class HealthMonitor:
     def _mark_down(self, replica: Replica, problem: str) -> None:
         known = replica.facts.started_at is not None
         self._sleepless.pop(replica.id, None)
-        self._set_sleeping(replica, on=False)
         replica.up = False
         replica.down_since = time.monotonic()
         _log.warning("replica_down", replica=replica.id, model=replica.model, url=replica.url, problem=problem)
@@ -447,16 +444,6 @@ def _call_back(replica: Replica, problem: str) -> None:
     """End the requests of which no content has come; another replica gets them."""
     for flight in [each for each in replica.flights if each.content_at is None]:
         flight.call_back(problem)
-
-
-def _is_sleeping(body: bytes) -> bool | None:
-    """What ``/is_sleeping`` answered; None if that is something else."""
-    try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    asleep = answer.get("is_sleeping") if isinstance(answer, dict) else None
-    return asleep if isinstance(asleep, bool) else None
 
 
 def _short_text(value: object) -> str | None:

@@ -124,9 +124,6 @@ _REQUEST_FADE = 0.95
 _LOOK_FADE = 0.98
 """Weight a scrape of one rank keeps with each later one."""
 
-_SHORTEST = 1e-9
-"""Least prefill time of a token in seconds, so that quotients stay finite."""
-
 _SMALLEST_SHARE = 0.125
 """Least share: a gateway that has just started to send has to see foreign load, too."""
 
@@ -342,6 +339,6 @@ def loads_at(sources: Iterable[LoadSource], now: float) -> list[Load]:
             requests += foreign
             prefill_tokens += foreign_tokens
         if own.silent_seconds:
-            prefill_tokens += round(own.silent_seconds / max(rates.prefill_seconds_per_token, _SHORTEST))
+            prefill_tokens += round(own.silent_seconds / max(rates.prefill_seconds_per_token, 1e-9))
         loads.append(Load(target, prefill_tokens, requests, rates))
     return loads

@@ -124,7 +124,7 @@ class Replica:
     def state(self, now: float) -> ReplicaState:
         """Its state at ``now`` (monotonic seconds)."""
         if self.draining:
-            only_sleeps = self.drain_causes == {DrainCause.SLEEPING}
+            only_sleeps = self.drain_causes == {DrainCause.SLEEPING} and self.up
             return ReplicaState.SLEEPING if only_sleeps else ReplicaState.DRAINING
         if self.up is None:
             return ReplicaState.STARTING

@@ -15,11 +15,8 @@ LOOK_SECONDS = 0.5
 _TIMES = 5.0
 """Multiple of the expected wait, at the pace of the peers, from which on a silence is too long."""
 
-_LEAST_SECONDS = 2.0
-"""Shorter silences are none: a captured graph, a garbage collection, a busy machine."""
-
-_LEAST_SECONDS_AT_START = 10.0
-"""The same for an engine that has not answered since its start: it may still compile."""
+_LEAST_SECONDS, _LEAST_AT_START = 2.0, 10.0
+"""Shorter silences are none: a busy machine; before the first answer an engine may still compile."""
 
 _ENOUGH = 3
 """Late requests that are full evidence. Fewer have to wait longer in proportion: one may be a prompt like no other."""
@@ -60,32 +57,17 @@ class Silence:
     """What the requests of one replica say about it. All times are monotonic seconds.
 
     Attributes:
-        seconds: How long requests have waited beyond their time since the replica last showed progress.
-        began_at: When the silence began.
+        seconds: How long requests have waited beyond their time since the replica last computed anything.
         pace: Time to first content in multiples of what was expected; rises at once, and falls slowly.
         paced_at: When the last request was sent that got content.
         is_reported: Whether this silence was logged.
     """
 
-    __slots__ = (
-        "_expected",
-        "_late",
-        "_left",
-        "_looked_at",
-        "_since",
-        "began_at",
-        "is_reported",
-        "pace",
-        "paced_at",
-        "seconds",
-    )
-
     def __init__(self) -> None:
-        self.seconds = self.pace = 0.0
-        self.began_at = self.paced_at = self._since = self._looked_at = -math.inf
+        self.pace = 0.0
+        self.paced_at = self._began_at = self._looked_at = -math.inf
         self._expected = math.inf
-        self._late = self._left = 0
-        self.is_reported = False
+        self.progressed(-math.inf)
 
     def progressed(self, now: float) -> None:
         """The replica has computed something."""
@@ -96,61 +78,51 @@ class Silence:
 
     def ended(self, flight: InflightRequest, now: float) -> None:
         """A request is over, with or without an answer."""
-        if flight.content_at is None:
-            self._left += now - max(flight.sent_at, self._since) > flight.expected_seconds
-        elif flight.last_byte_at > self._since:
+        if flight.content_at is not None:
             self._answered(flight, flight.content_at)
+        elif self._is_late(flight, now):
+            self._left += 1
 
     def look(self, flights: Iterable[InflightRequest], now: float, elapsed: float) -> None:
-        """Look at the requests in flight.
-
-        Args:
-            flights: They.
-            now: The present.
-            elapsed: Time since the last look that counts; less than the real time if this process stood still.
-        """
+        """Look at the requests in flight. ``elapsed``: time since the last look that counts; less than the real time if
+        this process stood still."""
         waiting = []
         for flight in flights:
-            if flight.content_at is None:
-                waiting.append(flight)
-            elif flight.last_byte_at > self._since:
+            if flight.content_at is not None:
                 self._answered(flight, flight.content_at)
-        self._looked_at = now
-        self._late = 0
-        if waiting:
-            # Prompts are computed in turn: those behind a long one may wait as long as that one.
-            self._expected = expected = max(flight.expected_seconds for flight in waiting)
-            self._late = sum(now - max(flight.sent_at, self._since) > expected for flight in waiting)
-            if self._late and not self.seconds:
-                self.began_at = max(min(flight.sent_at for flight in waiting), self._since)
+            elif flight.expected_seconds < math.inf:
+                waiting.append(flight)
+        self._looked_at, self._late = now, 0
+        first = min(waiting, key=lambda flight: flight.sent_at, default=None)
+        if first is not None and self._is_late(first, now):  # prompts are computed in turn
+            self._late = sum(self._is_late(flight, now) for flight in waiting)
+            self._expected = first.expected_seconds
+            if not self.seconds:
+                self._began_at = max(first.sent_at, self._since)
         if self._late or self._left >= _ENOUGH:
             self.seconds += elapsed
-        elif not waiting:
+        elif first is None:
             self.seconds /= 2  # a few clients that left prove little: further requests show more
 
     def is_too_long(self, pace: float, *, on_trial: bool = False) -> bool:
-        """Whether a working replica would have answered by now.
-
-        Args:
-            pace: Pace of the peers; see ``peers_pace``.
-            on_trial: Whether it was silent before, and is tried with one request.
-        """
+        """Whether a working replica would have answered by now, given the pace of its peers. ``on_trial``: it was
+        silent before, and is tried with one request."""
         late = _ENOUGH if on_trial else min(self._late + self._left, _ENOUGH)
-        least = _LEAST_SECONDS if on_trial or self.paced_at > -math.inf else _LEAST_SECONDS_AT_START
-        return self.seconds * late >= _ENOUGH * max(least, _TIMES * self._expected * pace)
+        least = _LEAST_SECONDS if on_trial or self.paced_at > -math.inf else _LEAST_AT_START
+        return self.seconds * late > _ENOUGH * max(least, _TIMES * self._expected * pace)
 
     def peers_pace(self, peers: Iterable["Silence"]) -> float | None:
         """The pace of the fastest peer that has answered a request sent during this silence, at least 1; None if none
         has: then all may be slow."""
-        paces = [
-            peer.pace
-            for peer in peers
-            if peer is not self and peer.paced_at > self.began_at and peer.seconds * _MARGIN < self.seconds
-        ]
+        paces = [p.pace for p in peers if p.paced_at > self._began_at and p.seconds * _MARGIN < self.seconds]
         return max(min(paces), 1.0) if paces else None
 
+    def _is_late(self, flight: InflightRequest, now: float) -> bool:
+        return now - max(flight.sent_at, self._since) > flight.expected_seconds
+
     def _answered(self, flight: InflightRequest, content_at: float) -> None:
-        self.progressed(flight.last_byte_at)
+        if flight.last_byte_at > self._since:
+            self.progressed(flight.last_byte_at)
         if content_at > self._looked_at:
             ratio = (content_at - flight.sent_at) / flight.expected_seconds
             self.pace = max(ratio, (self.pace + ratio) / 2)

@@ -195,15 +195,7 @@ class HttpClient:
         self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
 
     def send(  # noqa: PLR0917 - as the parts stand in a request
-        self,
-        method: str,
-        origin: Origin,
-        path: str,
-        headers: Headers,
-        body: bytes,
-        receiver: ResponseReceiver,
-        *,
-        fresh: bool = False,
+        self, method: str, origin: Origin, path: str, headers: Headers, body: bytes, receiver: ResponseReceiver
     ) -> HttpExchange:
         """Send a request: at once on an idle connection, else on a new one as soon as that is made.
 
@@ -214,7 +206,6 @@ class HttpClient:
             headers: All but ``host`` and ``content-length``. Their values must hold no line breaks.
             body: The whole body.
             receiver: Gets the response, or ``NotConnected`` or ``Broken``; never before this returns.
-            fresh: Whether to use a new connection in any case.
         """
         lines = [f"{method} {origin.path}{path} HTTP/1.1\r\nhost: {origin.authority}".encode("latin-1")]
         lines += map(b": ".join, headers)
@@ -222,7 +213,7 @@ class HttpClient:
             lines.append(b"content-length: %d" % len(body))
         lines += (b"", b"")
         head = b"\r\n".join(lines)
-        connection = None if fresh else self._idle_connection(origin)
+        connection = self._idle_connection(origin)
         exchange = HttpExchange(receiver, connection)
         if connection is not None:
             connection.send(head, body, receiver)
@@ -241,11 +232,10 @@ class HttpClient:
         *,
         timeout_seconds: float,
         max_bytes: int = 2**20,
-        fresh: bool = False,
     ) -> tuple[int, bytes]:
         """One short exchange: status and body. Arguments and errors are those of ``fetch_response``."""
         response = await self.fetch_response(
-            method, origin, path, headers, body, timeout_seconds=timeout_seconds, max_bytes=max_bytes, fresh=fresh
+            method, origin, path, headers, body, timeout_seconds=timeout_seconds, max_bytes=max_bytes
         )
         return response.status, response.body
 
@@ -259,7 +249,6 @@ class HttpClient:
         *,
         timeout_seconds: float,
         max_bytes: int = 2**20,
-        fresh: bool = False,
     ) -> HttpResponse:
         """One short exchange: the whole response.
 
@@ -271,14 +260,13 @@ class HttpClient:
             body: The whole body.
             timeout_seconds: Limit for the whole exchange.
             max_bytes: Largest body that is accepted.
-            fresh: As of ``send``.
 
         Raises:
             ResponseTooLarge: the body is larger.
             TransportError: no complete answer within the time.
         """
         response = _WholeResponse(f"{origin.path}{path}", max_bytes)
-        exchange = self.send(method, origin, path, headers, body, response, fresh=fresh)
+        exchange = self.send(method, origin, path, headers, body, response)
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await response.result

@@ -127,13 +127,12 @@ class LearnedRates:
         if (pool._observed if streamed else len(pool._request.recent)) < _CERTAIN:
             return math.inf
         seconds = rates.base_seconds + prefill_tokens * rates.prefill_seconds_per_token
-        if not streamed:
-            seconds += rates.request_seconds
-        x = pool._long.x + pool._short.x
-        if prefill_tokens * (pool._long.weight + pool._short.weight) <= _FAR_BEYOND * x:
+        seconds += 0.0 if streamed else rates.request_seconds
+        tokens, weight = pool._long.x + pool._short.x, pool._long.weight + pool._short.weight
+        if prefill_tokens * weight <= _FAR_BEYOND * tokens:
             return seconds
         # Far beyond all that was seen the line shows little: perhaps all the time was prefill.
-        return max(seconds, prefill_tokens * (pool._long.y + pool._short.y) / max(x, 1.0))
+        return max(seconds, prefill_tokens * (pool._long.y + pool._short.y) / max(tokens, 1.0))
 
     def _combine(self, own: Rates, pool: "LearnedRates") -> Rates:
         """The rates of a replica that learns beside others of its model."""

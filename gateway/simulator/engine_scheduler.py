@@ -4,7 +4,6 @@ Every time is computed from the one before, not from when the event loop woke up
 """
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,9 +92,6 @@ class Scheduler:
         self._held_up = False
         self._on_step = on_step
         self._step_ending = False
-        self._slowness = 1.0
-        self._going = asyncio.Event()
-        self._going.set()
         self.totals = SchedulerTotals()
 
     @property
@@ -112,16 +108,6 @@ class Scheduler:
     def waiting_tokens(self) -> int:
         """Prompt tokens of the sequences not scheduled yet."""
         return sum(turn.table.length for turn in self._waiting)
-
-    def slow_down(self, factor: float) -> None:
-        """Take ``factor`` times as long for what is begun from now on; infinite: stand still until the next call."""
-        if factor == math.inf:
-            self._going.clear()
-            return
-        self._slowness = factor
-        self._held_up = self._held_up or not self._going.is_set()
-        self._going.set()
-        self._schedule()
 
     async def run(self, sequence: Sequence, on_token: Callable[[int], None] | None = None) -> None:
         """Compute a sequence. Cancelling it frees its slot and its blocks at once.
@@ -140,7 +126,7 @@ class Scheduler:
         try:
             self._schedule()
             first = await turn.prefilled_at
-            await self._sleep_until(first)
+            await _sleep_until(first)
             self._end_prefill(turn)
             await self._decode(turn, first, on_token)
             self.totals.finished += 1
@@ -157,7 +143,7 @@ class Scheduler:
                 # Without a callback only the times matter at which a block is allocated or becomes full.
                 edge = turn.table.length % self._cache.block_size in {0, self._cache.block_size - 1}
                 if on_token is not None or edge or index == len(answer) - 1:
-                    await self._sleep_until(first + index * self._decode_seconds * self._slowness)
+                    await _sleep_until(first + index * self._decode_seconds)
                 self._cache.append(turn.table, answer[index - 1])
                 if self._cache.changed and not self._step_ending:
                     # Other sequences' tokens at this time belong to the same step.
@@ -167,14 +153,10 @@ class Scheduler:
             if on_token is not None:
                 on_token(index + 1)
 
-    async def _sleep_until(self, moment: float) -> None:
-        await _sleep_until(moment)
-        await self._going.wait()
-
     def _schedule(self) -> None:
         # A sequence that was cancelled at this moment is still in the queue, and removes itself.
         turn = next((turn for turn in self._waiting if not turn.prefilled_at.cancelled()), None)
-        if turn is None or self._prefilling is not None or not self._going.is_set():
+        if turn is None or self._prefilling is not None:
             return
         promised = sum(other.final_blocks - len(other.table.blocks) for other in self._running)
         own = turn.final_blocks - self._cache.blocks_for(turn.table.length)
@@ -191,8 +173,7 @@ class Scheduler:
         now = asyncio.get_running_loop().time()
         start = now if self._held_up else max(turn.arrived, self._prefill_free_at)
         self._held_up = False
-        seconds = (turn.table.length - turn.table.cached_tokens) / self._prefill_rate
-        self._prefill_free_at = start + seconds * self._slowness
+        self._prefill_free_at = start + (turn.table.length - turn.table.cached_tokens) / self._prefill_rate
         turn.prefilled_at.set_result(self._prefill_free_at)
 
     def _end_step(self) -> None:

@@ -69,10 +69,6 @@ class Fault(StrEnum):
     """Bytes that are not an event, or not JSON, are sent there; then the answer continues."""
     INVALID_JSON = "invalid_json"
     """Status 200 with truncated JSON: of the body, or of every event."""
-    STALL = "stall"
-    """The scheduler stands still; health checks and metrics are answered. Requests go on at the end of the fault."""
-    THROTTLE = "throttle"
-    """The scheduler takes ``=N`` times as long for everything."""
     DRIP = "drip"
     """The body is sent a few bytes at a time, ``=SECONDS`` apart."""
     LENGTH_TOO_LARGE = "length_too_large"
@@ -125,9 +121,9 @@ _AFTER_EVENTS = {
     Fault.HALF_CHUNK,
     Fault.GARBAGE_MID_STREAM,
 }
-WITH_VALUE = {Fault.SLOW, Fault.THROTTLE, Fault.DRIP, Fault.EVENTS_DELAY} | _AFTER_EVENTS
+WITH_VALUE = {Fault.SLOW, Fault.DRIP, Fault.EVENTS_DELAY} | _AFTER_EVENTS
 """Faults that need a number."""
-_STATES = {Fault.STALL, Fault.THROTTLE, Fault.EVENTS_STOP, Fault.EVENTS_CLOSE, Fault.EVENTS_RESTART}
+_STATES = {Fault.EVENTS_STOP, Fault.EVENTS_CLOSE, Fault.EVENTS_RESTART}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +132,7 @@ class FaultSpec:
 
     Attributes:
         fault: What goes wrong.
-        value: Seconds for ``slow``, ``drip`` and ``events_delay``, a factor for ``throttle``, events for those in the
-            middle of a stream, else 0.
+        value: Seconds for ``slow``, ``drip`` and ``events_delay``, events for those in the middle of a stream, else 0.
         times: How often to show it; None: no limit.
         every: Show it on every N-th matching request.
         path: Path of the requests to which it applies, ``*`` for all, None for the generation endpoints.
@@ -185,8 +180,7 @@ class FaultSpec:
         if options and fault.at_the_door:
             raise ValueError(f"fault {name} takes no options: without requests there is nothing to count")
         if fault in _STATES and options.keys() - {"rank"}:
-            allowed = "but rank" if fault.of_events else "at all"
-            raise ValueError(f"fault {name} takes no option {allowed}: it lasts from its beginning to its end")
+            raise ValueError(f"fault {name} takes no option but rank: it lasts from its beginning to its end")
         return cls(
             fault=fault,
             value=value,

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import functools
-import math
 import os
 import signal
 import socket
@@ -117,7 +116,6 @@ class SimulatedEngine:
     async def start(self) -> None:
         """Listen. Raises ListenError if an address cannot be used; nothing listens then."""
         await self._ranks.set_fault(self._event_fault)
-        self._slow_down()
         try:
             for publisher in self._publishers:
                 await publisher.open()
@@ -175,17 +173,9 @@ class SimulatedEngine:
         """Simulate a model update; see ``EngineApp.replace_model``."""
         self._app.replace_model(root=root, version=version, max_model_len=max_model_len, restart=restart)
 
-    def _slow_down(self) -> None:
-        spec, factor = self._faults.spec, 1.0
-        if spec is not None and spec.fault in (Fault.STALL, Fault.THROTTLE):
-            factor = math.inf if spec.fault is Fault.STALL else spec.value
-        for rank in self._ranks.all:
-            rank.scheduler.slow_down(factor)
-
     async def _set_http_fault(self, spec: FaultSpec | None) -> None:
         before = self._faults.shown_at_the_door
         self._faults.set(spec)
-        self._slow_down()
         now = self._faults.shown_at_the_door
         if now is Fault.REFUSE:
             self._close_listener()

@@ -34,8 +34,7 @@ from gateway.http_client import HttpClient, HttpResponse, Origin, TransportError
 _MAX_METRICS_BYTES = 8 * 2**20
 _MAX_TOKENS_BYTES = 2 * 2**20
 _CONNECTIONS = 8
-"""New connections on which the start time is read: a load balancer in front of two engines shows one of them on all
-with a probability of 1 to 128."""
+"""New connections on which the start time is read: two engines behind a load balancer stay unseen once in 128 times."""
 
 _DATE_RESOLUTION_SECONDS = 1.0
 _SHOWN_CHARS = 200
@@ -84,15 +83,19 @@ class EngineAccess:
         key = replica.api_key
         self._login = [] if key is None else [(b"authorization", f"Bearer {key.get_secret_value()}".encode("latin-1"))]
 
-    async def get(self, path: str, max_bytes: int = 2**20, *, fresh: bool = False) -> HttpResponse:
-        """Read a document; ``fresh``: on a new connection.
+    async def get(self, path: str, max_bytes: int = 2**20) -> HttpResponse:
+        """Read a document.
 
         Raises:
             TransportError: no complete answer within the time.
         """
         return await self._client.fetch_response(
-            "GET", self._origin, path, self._login, timeout_seconds=self._timeout, max_bytes=max_bytes, fresh=fresh
+            "GET", self._origin, path, self._login, timeout_seconds=self._timeout, max_bytes=max_bytes
         )
+
+    def disconnect(self) -> None:
+        """Have the next request use a new connection."""
+        self._client.forget(self._origin)
 
     async def post(
         self, path: str, fields: Any, *, timeout_seconds: float | None = None, rank: int | None = None
@@ -215,7 +218,8 @@ async def _read_metrics(access: EngineAccess, probe: EngineProbe) -> None:
     if probe.facts.started_at is not None:
         starts = {probe.facts.started_at}
         for _ in range(_CONNECTIONS - 1):
-            page = await access.get("/metrics", _MAX_METRICS_BYTES, fresh=True)
+            access.disconnect()
+            page = await access.get("/metrics", _MAX_METRICS_BYTES)
             facts = await asyncio.to_thread(parse_metrics, page.body.decode("latin-1"))
             starts.add(facts.started_at or probe.facts.started_at)
         probe.engines = len(starts)
