@@ -39,8 +39,8 @@ def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
             "several-engines",
             Severity.ERROR,
             replica.where,
-            f"{probe.engines} engines or more answer at {replica.settings.url}: their start times differ. Which of them "
-            "gets a request, and what it has cached, cannot be known.",
+            f"{probe.engines} engines or more answer at {replica.settings.url}: their start times differ. Which "
+            "of them gets a request, and what it has cached, cannot be known.",
             SEVERAL_FIX,
         )
     flags = advice(probe.facts.kind)
