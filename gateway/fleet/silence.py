@@ -114,7 +114,7 @@ class Silence:
     def peers_pace(self, peers: Iterable["Silence"]) -> float | None:
         """The pace of the fastest peer that has answered a request sent during this silence, at least 1; None if none
         has: then all may be slow."""
-        paces = [p.pace for p in peers if p.paced_at > self._began_at and p.seconds * _MARGIN < self.seconds]
+        paces = [p.pace for p in peers if p.paced_at >= self._began_at and p.seconds * _MARGIN < self.seconds]
         return max(min(paces), 1.0) if paces else None
 
     def _is_late(self, flight: InflightRequest, now: float) -> bool:
@@ -123,7 +123,7 @@ class Silence:
     def _answered(self, flight: InflightRequest, content_at: float) -> None:
         if flight.last_byte_at > self._since:
             self.progressed(flight.last_byte_at)
-        if content_at > self._looked_at:
+        if content_at >= self._looked_at:
             ratio = (content_at - flight.sent_at) / flight.expected_seconds
             self.pace = max(ratio, (self.pace + ratio) / 2)
             self.paced_at = max(self.paced_at, flight.sent_at)
