@@ -9,6 +9,7 @@ from gateway.core.block_chain import chain_block_size
 from gateway.core.errors import NoReplica
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex
+from gateway.core.replica_state import DrainCause
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.proxy import asked_rank
@@ -146,11 +147,13 @@ class CandidateFinder:
     ) -> Candidates:
         """Every rank of some replicas."""
         if not replicas:
-            configured = sum(not regions or replica.region in regions for replica in self._fleet.of(model))
+            allowed = [each for each in self._fleet.of(model) if not regions or each.region in regions]
             where = f" in {' or '.join(sorted(regions))}" if regions else ""
+            sleeps = allowed and all(DrainCause.SLEEPING in each.drain_causes for each in allowed)
+            what = "sleeps; wake one (POST /wake_up at the engine)" if sleeps else "takes requests"
             raise NoReplica(
-                f"No replica of model {model!r}{where} takes requests ({configured} configured). Try again"
-                " in a moment.",
+                f"{'Every' if sleeps else 'No'} replica of model {model!r}{where} {what} ({len(allowed)} configured)."
+                " Try again in a moment.",
                 code="no_replica",
             )
         found = self._among({target: replica for replica in replicas for target in replica.targets}, model)

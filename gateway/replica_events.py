@@ -70,9 +70,11 @@ class ReplicaEvents:
         """A replica's metrics reported new facts, such as its cache size."""
         facts = replica.facts
         blocks = {rank.rank: rank.blocks for rank in facts.ranks}
+        # Of several engines behind one address the next one to answer is not known, and so not what it holds.
+        is_cache_known = facts.prefix_caching is not False and not replica.starts.are_several
         for target in replica.targets:
             own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
-            self._index.set_capacity(target, own, caching=facts.prefix_caching is not False)
+            self._index.set_capacity(target, own, caching=is_cache_known)
         self._feeds.on_facts(replica.id, facts)
 
     def on_emptied(self, replica: Replica, started_at: float | None) -> None:
@@ -105,6 +107,15 @@ class ReplicaEvents:
         self._happened(CacheHistory.LEFT, replica)
         self._overload.on_capacity(replica.model)
         self._warmer().left(replica.id)
+
+    def on_sleep(self, replica: Replica, *, asleep: bool) -> None:
+        """A replica's engine fell asleep, which discards its cache (vLLM: at every level), or woke."""
+        if asleep:
+            self._happened(CacheHistory.RESTARTED, replica)
+            for target in replica.targets:
+                self._index.remove(target)
+                self._index.clear(target)
+        self.on_drained(replica)
 
     def on_removed(self, replica: Replica) -> None:
         """A replica was removed."""

@@ -23,6 +23,7 @@ from gateway.core.ports import Lease, PrefixIndex, Sink
 from gateway.fleet.failures import failure_stage, record_answer, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
+from gateway.fleet.replica import Replica
 from gateway.proxy import Forwarder, RetryBudget
 from gateway.proxy.endings import broken_off
 from gateway.proxy.response import ResponseRelay
@@ -33,6 +34,10 @@ _log = structlog.get_logger("gateway.flow")
 # Looking up a member of an enum takes as long as five calls.
 _OK = int(HTTPStatus.OK)
 _COMPLETE = Ending.COMPLETE
+
+
+_COLD_SHARE = 0.4
+"""Share of the time without the cached prefix that a first token may take in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class Attempt:
         placed: The same.
         dispatched_at: When it was sent, in monotonic seconds.
         prefill_ahead: Uncached tokens left to compute at the target then.
+        expected_seconds: See ``InflightRequest``.
         lease: Its lease; None if it has none any more.
     """
 
@@ -120,6 +126,7 @@ class Attempt:
         "body",
         "deadline",
         "dispatched_at",
+        "expected_seconds",
         "lease",
         "own_headers",
         "placed",
@@ -147,6 +154,7 @@ class Attempt:
             decision.target.rank, encoded.tokens - decision.held_tokens, now, encoded.sequences
         )
         self.prefill_ahead = self._ticket.prefill_ahead
+        self.expected_seconds = _expected_seconds(encoded, decision, replica, self.prefill_ahead)
         self.lease: Lease | None = index.begin(placed.chains, decision.target, now) if placed.indexed else None
         self.body = context.body
         self.salt = encoded.space.salt
@@ -382,6 +390,17 @@ def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool
     stuck, and another replica would take as long.
     """
     return ending is Ending.TIMED_OUT and not streamed and attempt.placed.replica.answered_at >= attempt.dispatched_at
+
+
+def _expected_seconds(encoded: Encoded, decision: Decision, replica: Replica, prefill_ahead: int) -> float:
+    """Expected time from now to the first content; see ``InflightRequest``."""
+    speed = replica.speed
+    computed = prefill_ahead + encoded.tokens - decision.held_tokens
+    seconds = speed.longest_first_content(computed, streamed=encoded.request.stream)
+    # With the wait for a slot. A silence there is part of the cost, but it is not work.
+    seconds = max(seconds, decision.queue_seconds - replica.silence.seconds)
+    # The cached prefix may be gone.
+    return max(seconds, _COLD_SHARE * (seconds + decision.held_tokens * speed.rates.prefill_seconds_per_token))
 
 
 def _own_headers(context: RequestContext, decision: Decision, now: float) -> list[tuple[bytes, bytes]]:

@@ -43,9 +43,17 @@ class Flight:
 
     def __init__(self, sent_at):
         self.sent_at = self.last_byte_at = sent_at
+        self.content_at = None
+        self.expected_seconds = 0.5
+        self.problem = ""
 
-    def call_back(self):
-        pass
+    def answer(self, at):
+        """A piece of its answer is received."""
+        self.last_byte_at = at
+        self.content_at = self.content_at or at
+
+    def call_back(self, problem):
+        self.problem = problem
 
 
 def send(at, sent_at):

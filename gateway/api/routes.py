@@ -117,7 +117,8 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
     async def can_serve(_request: Request) -> Response:
         models = {model: catalog.ready(model) for model in catalog.models}
         stopping = catalog.stopping()
-        ready = all(models.values()) and not stopping
+        # A platform takes a gateway that is not ready out of service for all models.
+        ready = (any(models.values()) or not models) and not stopping
         status = "stopping" if stopping else "ready" if ready else "not ready"
         return JSONResponse(
             {"status": status} | ({"models": models} if catalog.public() else {}),

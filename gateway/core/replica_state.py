@@ -50,8 +50,13 @@ class ReplicaState(StrEnum):
     SUSPECT = "suspect"
     """It failed a request, and has answered none since: others are preferred for a while, then one request at a time
     tries it."""
+    STUCK = "stuck"
+    """It passes its health checks, but requests waited there without an answer far longer than at its peers: one at a
+    time tries it."""
     EJECTED = "ejected"
     """Its health checks fail, or it failed requests again and again and gets none until its time is over."""
+    SLEEPING = "sleeping"
+    """Its engine sleeps (vLLM's sleep mode): it gets no requests until it is awake."""
     DRAINING = "draining"
     """Gets no new requests; those in flight are completed."""
 
@@ -65,3 +70,5 @@ class DrainCause(StrEnum):
     """An operator ordered it at the admin port."""
     LEAVING = "leaving"
     """It is being removed: not configured any more, or its platform is terminating it."""
+    SLEEPING = "sleeping"
+    """Its engine sleeps."""

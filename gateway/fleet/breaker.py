@@ -12,6 +12,9 @@ _ODD_ANSWERS = 3
 """Answers with status 500 in a row that count as a failure of the replica. A single one may be caused by the request:
 a client that repeats such a request must not eject one replica after the other."""
 
+_STUCK_SECONDS = 10.0
+"""Longest time between two trials of a replica that was silent: it may wake at any moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
@@ -41,6 +44,7 @@ class Breaker:
         failures: Failures in a row.
         until: When the breaker stops being open.
         since: When the replica last failed or was restarted; outcomes of requests sent earlier are ignored.
+        is_stuck: Whether it was silent, and has not answered since.
     """
 
     def __init__(self, limits: BreakerLimits) -> None:
@@ -49,6 +53,7 @@ class Breaker:
         self.failures = 0
         self.until = 0.0
         self.since = -math.inf
+        self.is_stuck = False
 
     def failed(self, now: float, sent_at: float) -> bool:
         """A request that was sent at ``sent_at`` failed.
@@ -82,6 +87,12 @@ class Breaker:
         self._odd += 1
         return self._odd >= _ODD_ANSWERS and self.failed(now, sent_at)
 
+    def silent(self, now: float) -> None:
+        """Requests waited at it for nothing; see ``Silence``. Counts as a failure."""
+        self.failed(now, now)
+        self.is_stuck = True
+        self.until = min(self.until, now + _STUCK_SECONDS)
+
     def busy(self, now: float, seconds: float) -> None:
         """It rejected a request for lack of capacity: open for ``seconds``. This is not a failure."""
         self.until = max(self.until, now + seconds)
@@ -108,3 +119,4 @@ class Breaker:
         self._odd = 0
         self.failures = 0
         self.until = 0.0
+        self.is_stuck = False

@@ -112,10 +112,10 @@ class Fleet:
         """Replicas of a model that may get a request.
 
         First choice: ready replicas, replicas in slow start within their share, and a failed replica that is due for a
-        trial. Otherwise: replicas that are being warmed, were never checked, or have used their share. If more than
-        half have failed recently: all of them, because the rest would be overloaded; a retry uses failed replicas only
-        if there are no others. Never: replicas whose checks fail, that drain, or that are in another region; nor
-        replicas that serve another model, unless all of them do.
+        trial; one that was silent gets the next request, whatever it costs. Otherwise: replicas that are being warmed,
+        were never checked, or have used their share. If more than half have failed recently: all of them, because the
+        rest would be overloaded; a retry uses failed replicas only if there are no others. Never: replicas whose checks
+        fail, that drain, or that are in another region; nor replicas that serve another model, unless all of them do.
 
         Args:
             model: The model.
@@ -156,14 +156,18 @@ class Fleet:
         sound: list[Replica] = []
         first: list[Replica] = []
         ramping = False
+        stuck = 0
         for r in known:
             if (r.breaker.failures or r.breaker.until > now) and _failing(r, now):
+                stuck += r.breaker.is_stuck
                 continue
+            if r.breaker.is_stuck and not exclude:
+                return [r]  # placement might never choose it, as long as the others hold the prompts
             sound.append(r)
             if r.up and not r.warming:
                 first.append(r)
                 ramping = ramping or r.ramp_until > now
-        if not sound or (2 * len(sound) < len(known) and not exclude):
+        if not sound or (2 * len(sound) < len(known) - stuck and not exclude):
             return known
         if ramping:
             busiest = max([r.requests for r in sound if r.up and r.ramp_until <= now], default=None)

@@ -12,20 +12,29 @@ import structlog
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ReplicaId
+from gateway.core.replica_state import DrainCause
 from gateway.engines import MAX_DOCUMENT_BYTES, ServerFacts, advice, parse_metrics, parse_models, parse_server_info
 from gateway.fleet.engine_calls import credentials
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
+from gateway.fleet.silence import LOOK_SECONDS, Silence
+from gateway.fleet.start_times import SEVERAL_FIX
 from gateway.http_client import HttpClient, ResponseTooLarge, TransportError
 from gateway.tasks import TaskGroupOwner
 
 _CARD_ROUNDS = 30
 """Rounds between two reads of a replica's model list."""
 
+_FRESH_ROUNDS = 10
+"""Rounds between two that begin on a new connection: behind a load balancer that may lead to another engine."""
+
 _MAX_NAME = 1000
 """Longest accepted model root or engine version in characters, as they are stored."""
 
 _MAX_SHOWN = 20
+
+_PASSING = (429, 500, 502, 503, 504)
+"""Statuses of ``/is_sleeping`` that do not say whether an engine has it."""
 
 _MAX_METRICS_BYTES = 8 * 2**20
 """Limit of a metrics page. A vLLM with eight data-parallel ranks has 400 KiB."""
@@ -74,6 +83,10 @@ class HealthObserver(Protocol):
         """It gets no more requests."""
         ...
 
+    def on_sleep(self, replica: Replica, *, asleep: bool) -> None:
+        """Its engine fell asleep, and discarded its cache, or woke."""
+        ...
+
 
 class HealthMonitor:
     """Checks every replica periodically, each in a task of its own.
@@ -110,6 +123,7 @@ class HealthMonitor:
         self._all_checked = asyncio.Event()
         self._without_metrics: set[ReplicaId] = set()
         self._restarted: set[ReplicaId] = set()
+        self._sleepless: dict[ReplicaId, float | None] = {}  # start times of engines without /is_sleeping
 
     async def wait_for_first_round(self) -> None:
         """Wait until every replica was checked once, with any result."""
@@ -121,6 +135,7 @@ class HealthMonitor:
         self._started = True
         for replica in self._fleet.replicas:
             self.watch(replica)
+        self._tasks.spawn(self._watch_silence(), name="silence")
 
     def watch(self, replica: Replica) -> None:
         """Start checking a replica that has joined; before ``start``, from ``start`` on."""
@@ -142,6 +157,7 @@ class HealthMonitor:
             task.cancel()
         self._without_metrics.discard(replica.id)
         self._restarted.discard(replica.id)
+        self._sleepless.pop(replica.id, None)
         self._note_checked(replica)
 
     async def stop(self) -> None:
@@ -155,6 +171,8 @@ class HealthMonitor:
         while True:
             try:
                 began.append(time.monotonic())
+                if rounds % _FRESH_ROUNDS == 1:
+                    self._client.forget(replica.origin)
                 problem = await self._check(replica)
                 failures = failures + 1 if problem else 0
                 if problem is None:
@@ -175,12 +193,47 @@ class HealthMonitor:
                     # A stopped process or a lost machine does not close connections: its requests would wait until
                     # their time-out.
                     for flight in [each for each in replica.flights if each.last_byte_at < began[0]]:
-                        flight.call_back()
+                        flight.call_back("its health checks fail")
             except Exception:  # noqa: BLE001
                 # One malformed answer must not end the checks of a replica.
                 _log.exception("health_check_failed", replica=replica.id)
             self._note_checked(replica)
             await asyncio.sleep(self._interval * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311
+
+    async def _watch_silence(self) -> None:
+        """Take out replicas that answer nothing, while others of their model do."""
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            elapsed, before = min(now - before, 2 * LOOK_SECONDS), now
+            for replica in self._fleet.replicas:
+                try:
+                    replica.silence.look(replica.flights, now, elapsed)
+                    self._judge(replica, now)
+                except Exception:  # noqa: BLE001 - as in ``_watch``
+                    _log.exception("health_check_failed", replica=replica.id)
+
+    def _judge(self, replica: Replica, now: float) -> None:
+        silence, breaker = replica.silence, replica.breaker
+        was_stuck = breaker.is_stuck
+        if was_stuck and breaker.answered(silence.paced_at):
+            _log.info("replica_recovered", replica=replica.id)
+        for load in replica.loads.values():
+            load.silent_seconds = silence.seconds
+        if not silence.seconds or not silence.is_too_long(1.0, on_trial=was_stuck):
+            return
+        pace = silence.peers_pace([each.silence for each in self._fleet.of(replica.model)])
+        seen = {"replica": replica.id, "model": replica.model, "silent_seconds": round(silence.seconds, 1)}
+        if pace is None and not was_stuck:
+            if not silence.is_reported:
+                silence.is_reported = True
+                _log.warning("replica_silent", **seen, fix="no other replica is faster; see whether this one hangs")
+        elif silence.is_too_long(pace or 1.0, on_trial=was_stuck):
+            breaker.silent(now)
+            (_log.info if was_stuck else _log.warning)("replica_stuck", **seen, seconds=round(breaker.until - now, 1))
+            _call_back(replica, "it answers nothing, while others do")
+            silence.progressed(now)  # the next trial begins anew
 
     def _note_checked(self, replica: Replica) -> None:
         self._unchecked.discard(replica.id)
@@ -198,6 +251,7 @@ class HealthMonitor:
             if status != 200:
                 return f"/health answered {status}"
             facts, problem = await self._read_metrics(replica)
+            await self._follow_sleep(replica, facts)
         except TransportError as failure:
             return str(failure)
         if facts.kind is not None:
@@ -208,6 +262,29 @@ class HealthMonitor:
             self._without_metrics.add(replica.id)
             _log.warning("engine_metrics_missing", replica=replica.id, problem=problem, fix=advice(None).metrics)
         return None
+
+    async def _follow_sleep(self, replica: Replica, facts: EngineFacts) -> None:
+        """Ask whether the engine sleeps, if it is one that can."""
+        if facts.kind is EngineKind.SGLANG or self._sleepless.get(replica.id, -1.0) == facts.started_at:
+            return
+        try:
+            status, body = await self._client.fetch(
+                "GET", replica.origin, "/is_sleeping", credentials(replica), timeout_seconds=self._timeout
+            )
+        except TransportError:
+            return  # the engine answers this between two steps: a long one is no failure
+        can_sleep = status == 200 and b'"is_sleeping"' in body
+        if not can_sleep and status not in _PASSING:
+            self._sleepless[replica.id] = facts.started_at
+        asleep = can_sleep and b"true" in body
+        if asleep is (DrainCause.SLEEPING in replica.drain_causes) or status in _PASSING:
+            return
+        replica.drain(DrainCause.SLEEPING, on=asleep)
+        _log.info("replica_asleep" if asleep else "replica_awake", replica=replica.id, model=replica.model)
+        self._ramp(replica)
+        self._observer.on_sleep(replica, asleep=asleep)
+        if asleep:
+            _call_back(replica, "it sleeps")
 
     async def _read_metrics(self, replica: Replica) -> tuple[EngineFacts, str]:
         """Facts from the metrics, and the problem if there are none."""
@@ -230,13 +307,18 @@ class HealthMonitor:
         return facts, "/metrics has no metric of a known engine"
 
     def _apply_facts(self, replica: Replica, facts: EngineFacts) -> None:
-        before = replica.facts
-        if None not in (before.started_at, facts.started_at) and before.started_at != facts.started_at:
+        before, now, were_several = replica.facts, time.monotonic(), replica.starts.are_several
+        if replica.starts.is_restart(facts.started_at):
             _log.warning("replica_restarted", replica=replica.id)
             self._ramp(replica)
             self._mark_emptied(replica, facts.started_at)
-        replica.end_scrape(facts, time.monotonic() + _VALID_INTERVALS * self._interval)
-        if _static_facts(before) != _static_facts(facts):
+        elif replica.starts.are_several and not were_several:
+            _log.warning("replica_is_several_engines", replica=replica.id, url=replica.url, fix=SEVERAL_FIX)
+            self._mark_emptied(replica, None)
+        if before.started_at == facts.started_at and (facts.cache_use or 0.0) > (before.cache_use or 0.0):
+            replica.silence.progressed(now)  # prompts or answers have grown
+        replica.end_scrape(facts, now + _VALID_INTERVALS * self._interval)
+        if _static_facts(before) != _static_facts(facts) or were_several is not replica.starts.are_several:
             _log.info(
                 "replica_facts",
                 replica=replica.id,
@@ -261,6 +343,7 @@ class HealthMonitor:
         now = time.monotonic()
         replica.breaker.reset(now)
         replica.ramp_until = now + self._fleet.ramp_seconds
+        replica.silence = Silence()
 
     def _mark_up(self, replica: Replica) -> None:
         if not replica.up:
@@ -275,6 +358,7 @@ class HealthMonitor:
 
     def _mark_down(self, replica: Replica, problem: str) -> None:
         known = replica.facts.started_at is not None
+        self._sleepless.pop(replica.id, None)
         replica.up = False
         replica.down_since = time.monotonic()
         _log.warning("replica_down", replica=replica.id, model=replica.model, url=replica.url, problem=problem)
@@ -354,6 +438,12 @@ class HealthMonitor:
                 served=list(models.ids[:_MAX_SHOWN]),
                 fix="set the model's id to what the engine serves (--served-model-name)",
             )
+
+
+def _call_back(replica: Replica, problem: str) -> None:
+    """End the requests of which no content has come; another replica gets them."""
+    for flight in [each for each in replica.flights if each.content_at is None]:
+        flight.call_back(problem)
 
 
 def _short_text(value: object) -> str | None:

@@ -166,6 +166,7 @@ class RankLoad:
         prefilling: Those of them whose prompt is not yet computed.
         peers: The loads of peers.
         foreign_requests: Requests of other clients, as of the last scrape.
+        silent_seconds: How long its replica is silent; a new request is expected to wait as long.
     """
 
     __slots__ = (
@@ -181,6 +182,7 @@ class RankLoad:
         "prefills",
         "requests",
         "sequences",
+        "silent_seconds",
     )
 
     def __init__(self) -> None:
@@ -194,6 +196,7 @@ class RankLoad:
         self._beyond = 0
         self._beyond_waiting = 0
         self.foreign_requests = 0
+        self.silent_seconds = 0.0
         self._foreign_waiting = 0
         self._valid_until = -math.inf
 
@@ -334,5 +337,7 @@ def loads_at(sources: Iterable[LoadSource], now: float) -> list[Load]:
             foreign, foreign_tokens = own.foreign(now, traffic)
             requests += foreign
             prefill_tokens += foreign_tokens
+        if own.silent_seconds:
+            prefill_tokens += round(own.silent_seconds / max(rates.prefill_seconds_per_token, 1e-9))
         loads.append(Load(target, prefill_tokens, requests, rates))
     return loads

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -13,27 +13,10 @@ from gateway.core.replica_state import DrainCause, Load, ReplicaState
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
 from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
+from gateway.fleet.silence import InflightRequest, Silence
+from gateway.fleet.start_times import StartTimes
 from gateway.http_client.client import NO_FILES, Origin, TlsFiles
 from gateway.routing import LearnedRates
-
-
-class InflightRequest(Protocol):
-    """An attempt in flight, as the checks of its replica see it."""
-
-    @property
-    def sent_at(self) -> float:
-        """When it was sent, in monotonic seconds."""
-        ...
-
-    @property
-    def last_byte_at(self) -> float:
-        """When the last piece of its answer was received; ``sent_at`` before the first one."""
-        ...
-
-    def call_back(self) -> None:
-        """End it now, because its replica is down."""
-        ...
-
 
 _log = structlog.get_logger("gateway.proxy")
 
@@ -79,6 +62,8 @@ class Replica:
         drain_causes: Why it drains; empty if it does not.
         drain_ordered_at: Unix time of the last operator order about draining; None without one.
         flights: Its in-flight requests.
+        silence: How long they have waited for nothing.
+        starts: The start times of the engine that it has reported.
         answered_at: When its last complete answer ended, in monotonic seconds.
         facts: Facts from its metrics.
         server: Facts from SGLang's ``/server_info`` that its metrics lack; None before they were read.
@@ -125,6 +110,8 @@ class Replica:
         self.drain_causes: set[DrainCause] = set()
         self.drain_ordered_at: float | None = None
         self.flights: set[InflightRequest] = set()
+        self.silence = Silence()
+        self.starts = StartTimes()
         self.answered_at = -math.inf
         self.facts = EngineFacts()
         self.server: ServerFacts | None = None
@@ -138,9 +125,12 @@ class Replica:
     def state(self, now: float) -> ReplicaState:
         """Its state at ``now`` (monotonic seconds)."""
         if self.draining:
-            return ReplicaState.DRAINING
+            only_sleeps = self.drain_causes == {DrainCause.SLEEPING} and self.up
+            return ReplicaState.SLEEPING if only_sleeps else ReplicaState.DRAINING
         if self.up is None:
             return ReplicaState.STARTING
+        if self.up and self.breaker.is_stuck:
+            return ReplicaState.STUCK
         if not self.up or self._is_ejected(now):
             return ReplicaState.EJECTED
         if self.breaker.failures or self.breaker.is_open(now):
@@ -171,9 +161,16 @@ class Replica:
         return True
 
     def is_tried(self) -> bool:
-        """Whether a request on trial, sent since the last failure, still waits for its first byte."""
+        """Whether a request on trial, sent since the last failure, still waits for its first content."""
         since = self.breaker.since
-        return any(flight.sent_at >= since and flight.last_byte_at == flight.sent_at for flight in self.flights)
+        return any(flight.sent_at >= since and flight.content_at is None for flight in self.flights)
+
+    def ended(self, flight: InflightRequest, now: float) -> None:
+        """A request in flight is over, at ``now`` in monotonic seconds."""
+        self.flights.discard(flight)
+        self.silence.ended(flight, now)
+        if flight.content_at is None and self.breaker.is_stuck and flight.sent_at >= self.breaker.since:
+            self.breaker.silent(now)  # its client left before the trial showed anything: the next one waits, too
 
     @property
     def requests(self) -> int:
@@ -196,6 +193,7 @@ class Replica:
         self.up = None
         self.down_since = None
         self.wrong_model = False
+        self.starts = StartTimes()
 
     def rank_header(self, rank: int) -> bytes | None:
         """Value of the ``x-data-parallel-rank`` header for a rank; None if there is only one."""

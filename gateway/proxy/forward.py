@@ -76,7 +76,7 @@ class Forwarder:
             ending = ending_of_cancellation(sink)
         finally:
             self._deadlines.discard(relay)
-            replica.flights.discard(relay)
+            replica.ended(relay, asyncio.get_running_loop().time())
             if relay.exchange is not None:
                 relay.exchange.close()
         relay.received(ending)

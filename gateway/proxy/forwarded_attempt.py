@@ -40,6 +40,11 @@ class ForwardedAttempt(Protocol):
         ...
 
     @property
+    def expected_seconds(self) -> float:
+        """See ``InflightRequest``."""
+        ...
+
+    @property
     def begun(self) -> bool:
         """Whether the client has the beginning of the stream already, from another replica."""
         ...

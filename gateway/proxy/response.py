@@ -82,6 +82,8 @@ class ResponseRelay:
     Attributes:
         sent_at: See ``InflightRequest``.
         last_byte_at: See ``InflightRequest``.
+        content_at: See ``InflightRequest``.
+        expected_seconds: See ``InflightRequest``.
         until: When the replica is silent for too long, in the loop's time. While it is paused because the client does
             not read, only the deadline counts: the connection of the client has a limit of its own.
         status: Status of the answer; None before its head was received.
@@ -107,6 +109,8 @@ class ResponseRelay:
         self.sent_at = self.last_byte_at = now = loop.time()
         self.until = min(now + limits.first_byte_timeout_seconds, deadline)
         self._first_byte_at: float | None = None
+        self.content_at: float | None = None
+        self.expected_seconds = attempt.expected_seconds
         self._headers: list[tuple[bytes, bytes]] = []
         self._streamed = False
         self._body: bytes | bytearray = bytearray()
@@ -156,6 +160,8 @@ class ResponseRelay:
         until = now + self._pause_seconds
         self.until = until if until < self._deadline else self._deadline  # noqa: FURB136 - min() takes thrice as long
         if self._first_byte_at is None:
+            if self.status == _OK:
+                self.content_at = self.content_at or now
             if not self._streamed:
                 self._body += data
                 if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
@@ -203,10 +209,10 @@ class ResponseRelay:
         """Nothing was received for too long: ``until`` is over at ``now``, in the loop's time. Called once."""
         self._end(Ending.EXPIRED if now >= self._deadline else Ending.TIMED_OUT)
 
-    def call_back(self) -> None:
+    def call_back(self, problem: str) -> None:
         """See ``InflightRequest``."""
         if not self.ended.done():
-            self.problem = "its health checks fail"
+            self.problem = problem
             self._end(Ending.BROKEN)
 
     # Passing on

@@ -48,6 +48,9 @@ _ABSURD = 4.0
 _MAX_APART = 2.0
 """An observation counts as no further from the median than by this factor."""
 
+_FAR_BEYOND = 8
+"""Multiple of the mean prompt up to which the line holds."""
+
 _FAR_WEIGHT = 0.05
 """Weight of an observation that is further from it: with many tokens, a full one would turn the line."""
 
@@ -118,6 +121,20 @@ class LearnedRates:
             combined = self._combined = own, pool._rates, self._combine(own, pool)
         return combined[2]
 
+    def longest_first_content(self, prefill_tokens: int, *, streamed: bool) -> float:
+        """Seconds to the first content of an answer behind so many tokens, rather too long than too short; infinite
+        before the first few answers of the model's replicas."""
+        pool, rates = self._pool or self, self.rates
+        if (pool._observed if streamed else len(pool._request.recent)) < _CERTAIN:
+            return math.inf
+        seconds = rates.base_seconds + prefill_tokens * rates.prefill_seconds_per_token
+        seconds += 0.0 if streamed else rates.request_seconds
+        tokens, weight = pool._long.x + pool._short.x, pool._long.weight + pool._short.weight
+        if prefill_tokens * weight <= _FAR_BEYOND * tokens:
+            return seconds
+        # Far beyond all that was seen the line shows little: perhaps all the time was prefill.
+        return max(seconds, prefill_tokens * (pool._long.y + pool._short.y) / max(tokens, 1.0))
+
     def _combine(self, own: Rates, pool: "LearnedRates") -> Rates:
         """The rates of a replica that learns beside others of its model."""
         pooled = pool._rates
@@ -160,8 +177,9 @@ class LearnedRates:
         """
         if not 0 < seconds < math.inf:
             return
-        old, whole = self._rates, self._request.observe(seconds)
-        self._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, old.decode_seconds_per_token, whole)
+        for learner in (self, self._pool) if self._pool is not None else (self,):
+            old, whole = learner._rates, learner._request.observe(seconds)
+            learner._rates = Rates(old.base_seconds, old.prefill_seconds_per_token, old.decode_seconds_per_token, whole)
         if streamed or prefill_tokens < _EVIDENCE_TOKENS:
             return
         decode = max(completion_tokens - 1, 0) * self.rates.decode_seconds_per_token
@@ -275,20 +293,23 @@ class _Mean:
     Args:
         start: Value before the first observation.
         max_apart: By which factor an observation may differ from the median.
+
+    Attributes:
+        recent: The last few observations.
     """
 
-    __slots__ = ("_max_apart", "_recent", "_value")
+    __slots__ = ("_max_apart", "_value", "recent")
 
     def __init__(self, start: float, max_apart: float) -> None:
         self._value = start
         self._max_apart = max_apart
-        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self.recent: deque[float] = deque(maxlen=_RECENT)
 
     def observe(self, value: float) -> float:
         """Take in an observation above 0; returns the mean."""
-        self._recent.append(value)
+        self.recent.append(value)
         mean, apart = self._value, self._max_apart
-        median = _median(self._recent, mean or value)
+        median = _median(self.recent, mean or value)
         if value < median / apart:
             value = median / apart
         elif value > median * apart:

@@ -127,7 +127,7 @@ class MetricCatalog:
         )
         self.replica_state = Gauge(
             "gateway_replica_state",
-            "1 for the state a replica is in, 0 for the others: starting, ready, suspect, ejected, draining.",
+            "1 for a replica's state, 0 for others: starting, ready, suspect, stuck, ejected, sleeping, draining.",
             ("model", "replica", "state"),
             registry=registry,
         )

@@ -73,7 +73,7 @@ def test_while_a_request_tries_one_that_was_ejected_it_is_still_that():
     over = a.breaker.until
     flight, _ = send(a, over + 1)
     assert a.state(over + 500) is ReplicaState.EJECTED
-    flight.last_byte_at = over + 600
+    flight.answer(over + 600)
     assert a.state(over + 600) is ReplicaState.SUSPECT
     a.flights.discard(flight)
     assert a.breaker.answered(over + 1)

@@ -30,6 +30,7 @@ class QuietAttempt:
     salt = trace_headers = None
     own_headers = ()
     begun = False
+    expected_seconds = 1.0
 
     def __init__(self, deadline=1e9):
         self.body = EngineBody(Turns())

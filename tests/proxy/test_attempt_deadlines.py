@@ -115,7 +115,7 @@ async def test_after_the_first_byte_the_limit_is_that_of_a_pause(first_byte_seco
 
 async def test_one_that_is_called_back_has_broken_off():
     relay = watched(Client(), PLAIN)
-    relay.call_back()
+    relay.call_back("its health checks fail")
     assert await ended(relay) is Ending.BROKEN
     assert relay.problem == "its health checks fail"
 
@@ -123,7 +123,7 @@ async def test_one_that_is_called_back_has_broken_off():
 async def test_calling_back_one_that_has_ended_has_no_effect():
     relay = watched(Client(), PLAIN)
     relay.response_complete()
-    relay.call_back()
+    relay.call_back("its health checks fail")
     assert await ended(relay) is Ending.COMPLETE
     assert not relay.problem
 

@@ -103,7 +103,7 @@ async def test_one_whose_replica_is_gone_by_then(client, replica):
     forwarded, body = forwarding(client, replica)
     await body.begun.wait()
     (relay,) = replica.flights
-    relay.call_back()
+    relay.call_back("its health checks fail")
     body.ready.set()
     assert (await forwarded).ending is Ending.BROKEN
     await asyncio.sleep(0.02)

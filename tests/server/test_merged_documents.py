@@ -12,6 +12,8 @@ def replica(name, **members):
         "up": True,
         "warming": False,
         "failures_in_a_row": 0,
+        "silent_seconds": 0.0,
+        "several_engines": False,
         "left_out_seconds": 0.0,
         "requests": 1,
         "prefill_tokens_in_flight": 10,

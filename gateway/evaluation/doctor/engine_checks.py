@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gateway.engines import advice
 from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
 from gateway.evaluation.doctor.engine_probe import EngineProbe
+from gateway.fleet.start_times import SEVERAL_FIX
 
 _CLOCK_SECONDS = 2.0
 """A difference below it does no harm: the gateway compares an engine's times with each other."""
@@ -52,6 +53,15 @@ def engine_findings(probe: EngineProbe) -> Iterator[DoctorFinding]:
             replica.where,
             f"{probe.metrics_problem}, so its load, block size and cache size are not known.",
             advice(None).metrics,
+        )
+    if probe.engines > 1:
+        yield DoctorFinding(
+            "several-engines",
+            Severity.ERROR,
+            replica.where,
+            f"{probe.engines} engines or more answer at {replica.settings.url}: their start times differ. Which "
+            "of them gets a request, and what it has cached, cannot be known.",
+            SEVERAL_FIX,
         )
     flags = advice(probe.facts.kind)
     if probe.facts.prefix_caching is False:

@@ -36,6 +36,9 @@ from gateway.http_client import HttpClient, HttpResponse, Origin, TransportError
 
 _MAX_METRICS_BYTES = 8 * 2**20
 _MAX_TOKENS_BYTES = 2 * 2**20
+_CONNECTIONS = 8
+"""New connections on which the start time is read: two engines behind a load balancer stay unseen once in 128 times."""
+
 _DATE_RESOLUTION_SECONDS = 1.0
 _SHOWN_CHARS = 200
 
@@ -93,6 +96,10 @@ class EngineAccess:
             "GET", self._origin, path, self._login, timeout_seconds=self._timeout, max_bytes=max_bytes
         )
 
+    def disconnect(self) -> None:
+        """Have the next request use a new connection."""
+        self._client.forget(self._origin)
+
     async def post(
         self, path: str, fields: Any, *, timeout_seconds: float | None = None, rank: int | None = None
     ) -> tuple[int, Any]:
@@ -124,6 +131,7 @@ class EngineProbe:
         replica: The replica.
         problem: Why it does not answer; empty if it does. The rest is unknown then.
         facts: From its metrics.
+        engines: How many engines with different start times answered at its address.
         metrics_problem: Why there are no facts; empty if there are.
         server: SGLang's arguments; None of other engines.
         served: Ids of the models in its list; None if there is no list.
@@ -142,6 +150,7 @@ class EngineProbe:
     replica: ExaminedReplica
     problem: str = ""
     facts: EngineFacts = dataclasses.field(default_factory=EngineFacts)
+    engines: int = 1
     metrics_problem: str = ""
     server: ServerFacts | None = None
     served: Sequence[str] | None = None
@@ -225,6 +234,14 @@ async def _read_metrics(access: EngineAccess, probe: EngineProbe) -> None:
     probe.external = external_cache(text, None)
     if probe.facts.kind is None:
         probe.metrics_problem = "/metrics has no metric of a known engine"
+    if probe.facts.started_at is not None:
+        starts = {probe.facts.started_at}
+        for _ in range(_CONNECTIONS - 1):
+            access.disconnect()
+            page = await access.get("/metrics", _MAX_METRICS_BYTES)
+            facts = await asyncio.to_thread(parse_metrics, page.body.decode("latin-1"))
+            starts.add(facts.started_at or probe.facts.started_at)
+        probe.engines = len(starts)
 
 
 async def _read_card(access: EngineAccess, probe: EngineProbe) -> None:

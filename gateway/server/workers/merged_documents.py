@@ -93,6 +93,8 @@ def _replica(rows: Sequence[Document]) -> dict[str, Any]:
         "up": True if True in up else False if False in up else None,
         "warming": any(_values(rows, "warming")),
         "failures_in_a_row": max(_values(rows, "failures_in_a_row")),
+        "silent_seconds": max(_values(rows, "silent_seconds")),
+        "several_engines": any(_values(rows, "several_engines")),
         "left_out_seconds": max(_values(rows, "left_out_seconds")),
         "requests": sum(_values(rows, "requests")),
         "prefill_tokens_in_flight": sum(_values(rows, "prefill_tokens_in_flight")),

@@ -2,17 +2,22 @@
 
 import { counted, roughly } from "../../core/format.js";
 
-const TONES = { ready: "good", suspect: "bad", ejected: "bad" };
+const TONES = { ready: "good", suspect: "bad", stuck: "bad", ejected: "bad" };
 
 const CAUSES = {
   configuration: "its configuration says so (drain: true)",
   operator: "an operator ordered it",
   leaving: "it is being removed",
+  sleeping: "its engine sleeps",
 };
 
 const OTHER_MODEL =
   "The list of its engine (/v1/models) does not contain this model: it gets requests only if no other replica can. Check " +
   "whether its address is right, and the engine's --served-model-name.";
+
+const SEVERAL =
+  "Several engines answer at its address, so what it holds is not known, and it gets requests by its load only. List each " +
+  "pod as a replica, or use discovery.";
 
 /**
  * @param {object} replica as `GET replicas` has it
@@ -20,6 +25,7 @@ const OTHER_MODEL =
  */
 export function stateOf(replica) {
   if (replica.up && !replica.serves_model && replica.state !== "draining") return { tone: "bad", text: OTHER_MODEL };
+  if (replica.up && replica.several_engines && replica.state === "ready") return { tone: "bad", text: SEVERAL };
   const describe = TEXTS[replica.state];
   return { tone: TONES[replica.state] ?? "", text: describe ? describe(replica) : "" };
 }
@@ -38,6 +44,12 @@ const TEXTS = {
   ejected({ up, failures_in_a_row: failures, left_out_seconds: left }) {
     if (!up) return "Its health checks fail. See whether the engine runs, and whether the gateway reaches its address.";
     return `Its health checks pass, but it failed ${failures} times in a row. ${avoided(left)} The engine's log says why.`;
+  },
+  stuck({ left_out_seconds: left }) {
+    return `Its health checks pass, but requests waited there for nothing, while others were answered. ${avoided(left)}`;
+  },
+  sleeping() {
+    return "Its engine sleeps: its cache is gone, and it gets no requests until it is woken (POST /wake_up at the engine).";
   },
   draining({ up, requests, draining_because: causes }) {
     const why = `It gets no more requests: ${causes.map((cause) => CAUSES[cause] ?? cause).join(", and ")}.`;
