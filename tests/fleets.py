@@ -43,6 +43,7 @@ class Flight:
 
     def __init__(self, sent_at):
         self.sent_at = self.last_byte_at = sent_at
+        self.content_at = None
 
     def call_back(self):
         pass

@@ -30,6 +30,12 @@ class InflightRequest(Protocol):
         """When the last piece of its answer was received; ``sent_at`` before the first one."""
         ...
 
+    @property
+    def content_at(self) -> float | None:
+        """When the first content of its answer was received, in monotonic seconds; None before. Comments, empty events
+        and the role that opens an answer are no content: an engine that hangs may send them."""
+        ...
+
     def call_back(self) -> None:
         """End it now, because its replica is down."""
         ...

@@ -82,6 +82,7 @@ class ResponseRelay:
     Attributes:
         sent_at: See ``InflightRequest``.
         last_byte_at: See ``InflightRequest``.
+        content_at: See ``InflightRequest``; of an answer that is not a stream its first byte.
         until: When the replica is silent for too long, in the loop's time. While it is paused because the client does
             not read, only the deadline counts: the connection of the client has a limit of its own.
         status: Status of the answer; None before its head was received.
@@ -106,7 +107,7 @@ class ResponseRelay:
         self._deadline = deadline = attempt.deadline
         self.sent_at = self.last_byte_at = now = loop.time()
         self.until = min(now + limits.first_byte_timeout_seconds, deadline)
-        self._first_byte_at: float | None = None
+        self.content_at: float | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._streamed = False
         self._body: bytes | bytearray = bytearray()
@@ -155,13 +156,13 @@ class ResponseRelay:
         self.last_byte_at = now = self._loop.time()
         until = now + self._pause_seconds
         self.until = until if until < self._deadline else self._deadline  # noqa: FURB136 - min() takes thrice as long
-        if self._first_byte_at is None:
+        if self.content_at is None:
             if not self._streamed:
                 self._body += data
                 if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
                     self._pass_on()
                 return
-            self._first_byte_at = now
+            self.content_at = now
             self._attempt.on_first_byte()
         size = len(data)
         if self._bytes_left > 0:
@@ -309,7 +310,7 @@ class ResponseRelay:
             ending=self.ending,
             status=self.status,
             started=self.started,
-            ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self.sent_at,
+            ttft_seconds=None if self.content_at is None else self.content_at - self.sent_at,
             seconds=self._loop.time() - self.sent_at,
             usage=self._usage,
             answer=(bytes(self._answer),) if self._answer and self._bytes_left >= 0 else (),
