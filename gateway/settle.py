@@ -8,6 +8,7 @@ import structlog
 from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
 from gateway.core.block_chain import BlockChain
 from gateway.core.explanation import MEASUREMENT, ReplyChoice
+from gateway.core.outcome import Ending
 from gateway.core.ports import PrefixIndex, PrefixUse, PromptObserver, Screen, SettledPrompt
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
@@ -64,7 +65,7 @@ class Settler:
         if not is_prefilled(outcome):
             if is_declined(outcome):
                 grant.correct(0)
-                if outcome.status is not None and outcome.status < 500 and outcome.status != 429:
+                if outcome.ending is Ending.COMPLETE and _is_clients_fault(outcome.status):
                     grant.refuse(time.monotonic())
             if lease is not None:
                 self._index.abandon(lease)
@@ -153,6 +154,10 @@ class Settler:
             else:
                 filled.append(unextended)
         return replies, filled
+
+
+def _is_clients_fault(status: int | None) -> bool:
+    return status is not None and status < 500 and status != 429
 
 
 def _is_plausible(reported: int, encoded: Encoded) -> bool:

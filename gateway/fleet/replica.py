@@ -181,6 +181,11 @@ class Replica:
         return any(flight.sent_at >= since and flight.last_byte_at == flight.sent_at for flight in self.flights)
 
     @property
+    def refusal(self) -> str:
+        """How it refuses the gateway, as of its last failure; empty if it does not. See ``Breaker``."""
+        return self.breaker.refusal
+
+    @property
     def requests(self) -> int:
         """Requests in flight."""
         return sum(load.requests for load in self.loads.values())

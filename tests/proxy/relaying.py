@@ -29,7 +29,8 @@ class QuietAttempt:
 
     salt = trace_headers = None
     own_headers = ()
-    begun = False
+    begun = is_retry = False
+    seam = None
 
     def __init__(self, deadline=1e9):
         self.body = EngineBody(Turns())
@@ -38,10 +39,10 @@ class QuietAttempt:
     def retry_after_seconds(self):
         return 1
 
-    def on_first_byte(self):
+    def on_content(self):
         pass
 
-    def on_response_started(self):
+    def on_head(self):
         pass
 
 

@@ -72,6 +72,6 @@ async def test_the_first_byte_shows_when_the_prompt_of_a_stream_is_computed():
     attempt, at, _ = attempting(0.0, stream=True)
     await asyncio.sleep(0.01)
     assert at.prefill_tokens == TOKENS
-    attempt.on_first_byte()
+    attempt.on_content()
     assert at.prefill_tokens == 0
     attempt.done()
