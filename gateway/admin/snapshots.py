@@ -144,6 +144,7 @@ class Snapshots:
             "serves_model": not replica.wrong_model,
             "draining_because": sorted(replica.drain_causes),
             "failures_in_a_row": replica.breaker.failures,
+            "refusal": replica.refusal,
             "left_out_seconds": round(max(replica.breaker.until - now, 0.0), 1),
             "requests": replica.requests,
             "prefill_tokens_in_flight": replica.prefill_tokens,

@@ -20,7 +20,7 @@ class PublicHandler:
 
     def __init__(self, app: PublicApp) -> None:
         self._generations = app.generations
-        self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
+        self._endpoints = {f"{endpoint}{slash}": endpoint for endpoint in Endpoint for slash in ("", "/")}
         self._asgi = AsgiHandler(app)
 
     @property

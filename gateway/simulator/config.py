@@ -51,6 +51,8 @@ class EngineConfig:
         ignores_salt: Whether requests share their blocks regardless of ``cache_salt``, as in releases that do not know
             it.
         refuses_salt: Whether requests with a ``cache_salt`` are answered with 400.
+        keep_alive_seconds: A stream gets a comment whenever no token has come for so long, as with vLLM's
+            ``--sse-keep-alive-interval``. None: never.
         clock_seconds: How far its clock is ahead, as its Date headers show it. None: it sends no such header.
     """
 
@@ -82,6 +84,7 @@ class EngineConfig:
     chat_template: Path | None = None
     ignores_salt: bool = False
     refuses_salt: bool = False
+    keep_alive_seconds: float | None = None
     clock_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +100,8 @@ class EngineConfig:
             raise ValueError(f"blocks must be at least 2 (one is the engine's own), not {self.blocks}")
         if not self.decode_ms >= 0:
             raise ValueError(f"decode_ms must not be negative, not {self.decode_ms}")
+        if self.keep_alive_seconds is not None and not self.keep_alive_seconds > 0:
+            raise ValueError(f"keep_alive_seconds must be above 0, not {self.keep_alive_seconds}")
         if self.record_requests < 0:
             raise ValueError(f"record_requests must not be negative, not {self.record_requests}")
         if self.chat_template is not None and not self.chat_template.is_file():

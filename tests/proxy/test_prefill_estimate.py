@@ -35,8 +35,9 @@ def attempting(prefill_seconds, *, stream=False):
         is_text=False,
     )
     context = SimpleNamespace(
-        encoded=encoded, body=None, deadline=1e9, grant=Grant(), stream=None, trace=None, dispatched_at=0.0
+        encoded=encoded, body=None, deadline=1e9, grant=Grant(), trace=None, dispatched_at=0.0, begun=False, seam=None
     )
+    context.tried, context.drop_content = set(), lambda: None
     placed = SimpleNamespace(decision=decision, replica=at, chains=(), indexed=False)
     return Attempt(context, placed, None, {MODEL}, capacity.append), at, capacity
 
