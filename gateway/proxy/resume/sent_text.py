@@ -137,7 +137,7 @@ def adds_content(events: bytes) -> bool:
     """Whether one of these complete events ``has_content``."""
     for payload in payloads(events):
         try:
-            if has_content(orjson.loads(payload)):
+            if payload and has_content(orjson.loads(payload)):
                 return True
         except orjson.JSONDecodeError:
             return True  # such as NaN: it cannot be judged
