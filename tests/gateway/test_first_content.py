@@ -77,7 +77,7 @@ async def test_without_another_replica_the_stream_ends_with_an_error_event(behin
     assert metrics.value("gateway_requests_total", status="200") == 1
 
 
-@pytest.mark.parametrize("fault", ["503", "die_after_head", "refuse"])
+@pytest.mark.parametrize("fault", ["503", "die_after_head"])
 async def test_if_the_other_one_fails_as_well_the_client_gets_one_error_event(
     start_gateway, start_engine, scripted, fault
 ):
