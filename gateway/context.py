@@ -288,8 +288,8 @@ def response_failure(outcome: Outcome, model: ModelId) -> GatewayError | None:
         )
     if outcome.ending is Ending.REFUSED:
         return UpstreamFailed(
-            f"No replica of model {model!r} takes the gateway's requests: {REFUSALS[outcome.status or 0][0]}. The log of"
-            " the gateway (`attempt_failed`) says what to correct.",
+            f"No replica of model {model!r} takes the gateway's requests: {REFUSALS[outcome.status or 0][0]}. The"
+            " gateway's log (`attempt_failed`) says what to correct.",
             code="replica_refused",
         )
     if outcome.ending is Ending.INTERRUPTED:

@@ -15,8 +15,8 @@ class RelaySettings(BaseModel):
     given up on for one lost packet; too large: requests hang before they go to another replica."""
 
     first_byte_timeout_seconds: float = Field(default=600, gt=0)
-    """Seconds from the request sent to the first content of a stream, or the first byte of any other answer; queueing in
-    the engine and, without streaming, the whole generation are included. Comments that keep a connection alive do not
+    """Seconds from the request sent to the first content of a stream, or the first byte of another answer, queueing in
+    the engine and, without streaming, the whole generation included. Comments that keep a connection alive do not
     end this wait. 600 is the OpenAI client's own limit. Too small: long answers without streaming end in 504."""
 
     chunk_timeout_seconds: float = Field(default=120, gt=0)
@@ -68,7 +68,8 @@ class RelaySettings(BaseModel):
     retries: int = Field(default=2, ge=0)
     """Other replicas that a request is sent to, one after the other, as long as its client has got no content: where no
     connection can be made, the connection breaks, the answer is 502, 503 or 504 or refuses the gateway (its key, say),
-    or nothing comes in time. A replica that answers 429 is passed over once. Too small: clients see errors while one replica restarts."""
+    or nothing comes in time. A replica that answers 429 is passed over once. Too small: clients see errors while one
+    replica restarts."""
 
     retry_share: float = Field(default=0.2, ge=0, le=1)
     """How many requests in ten seconds may be sent a second time, as a share of all in that time; those that found no

@@ -70,7 +70,9 @@ class Forwarder:
             if request.stream or attempt.salt is not None:
                 body = await attempt.body.of(request, attempt.salt)
             if not relay.ended.done():  # its time may be over, or its replica gone, since making the body began
-                relay.exchange = self._client.send("POST", replica.origin, path, headers, body, relay, fresh=attempt.is_retry)
+                relay.exchange = self._client.send(
+                    "POST", replica.origin, path, headers, body, relay, fresh=attempt.is_retry
+                )
             del body  # free it before the answer is complete
             ending = await relay.ended
         except asyncio.CancelledError:

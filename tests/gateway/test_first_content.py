@@ -1,5 +1,5 @@
-"""Streams that begin without content: comments, empty events and a role are no answer yet, and another replica may still
-give it."""
+"""Streams that begin without content: comments, empty events and a role are no answer yet, and another replica may give
+it."""
 
 import asyncio
 import re

@@ -8,7 +8,9 @@ from api_errors import problem
 from scripted_engine import response
 
 INNER = "https://vllm-0.inner.example:8443/v1/chat/completions?token=secret"
-NOT_LOADED = b'{"error":{"message":"The model `demo` does not exist.","type":"NotFoundError","param":"model","code":404}}'
+NOT_LOADED = (
+    b'{"error":{"message":"The model `demo` does not exist.","type":"NotFoundError","param":"model","code":404}}'
+)
 FLAT = b'{"object":"error","message":"Model demo not found","type":"NotFoundError","param":null,"code":404}'
 PATH_IN_SHAPE = b'{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}'
 
@@ -32,7 +34,10 @@ REFUSALS = {
     "permanent": (308, b"", "redirect"),
 }
 CLIENTS = {
-    "adapter": (404, b'{"error":{"message":"The adapter `x` of model `demo` does not exist.","param":null,"code":404}}'),
+    "adapter": (
+        404,
+        b'{"error":{"message":"The adapter `x` of model `demo` does not exist.","param":null,"code":404}}',
+    ),
     "another model's name": (404, b'{"error":{"message":"The model `demo:x` does not exist.","code":404}}'),
     "field": (400, b'{"error":{"message":"bad","code":400}}'),
     "form": (422, b'{"detail":[]}'),

@@ -24,7 +24,7 @@ NO_CONTENT = {
     "no choices": b'data: {"choices":[]}\n\n',
     "usage so far": b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":0}}\n\n',
     "role": opening(),
-    "role with nulls": b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[]}}]}\n\n',
+    "role with nulls": b'data: {"choices":[{"index":0,"delta":{"role":"x","content":null,"tool_calls":[]}}]}\n\n',
     "no text": b'data: {"choices":[{"index":0,"text":""}]}\n\n',
     "end mark": DONE,
 }
@@ -91,7 +91,15 @@ def test_it_passes_byte_for_byte(before, size):
 
 @pytest.mark.parametrize(
     "no_event",
-    [b"<html>\n\n", b"  <!doctype html>\n<p>x</p>\n\n", b'{"error":\n"x"}\n\n', b'[\n"x"]\n\n', b'"x"\n\n', b"a\x00\n\n", b"\xff\n\n"],
+    [
+        b"<html>\n\n",
+        b"  <!doctype html>\n<p>x</p>\n\n",
+        b'{"error":\n"x"}\n\n',
+        b'[\n"x"]\n\n',
+        b'"x"\n\n',
+        b"a\x00\n\n",
+        b"\xff\n\n",
+    ],
 )
 def test_what_is_no_stream_of_events_is_refused(no_event):
     assert fed(no_event)[0].garbled

@@ -2,13 +2,11 @@
 
 import asyncio
 
-import pytest
-from fleets import NOW, replica
 from pieces import opening, said
 from relaying import relaying
 
 from gateway.core.outcome import Ending
-from gateway.fleet.failures import failure_stage, record_outcome
+from gateway.fleet.failures import failure_stage
 
 
 class Reader:

@@ -135,7 +135,9 @@ def reopened(events: bytes) -> ReopenedStream | None:
             continue
         if head is None:
             head = {name: chunk[name] for name in HEAD if name in chunk}
-        roles |= {each.get("index") for each in choices if isinstance(each, dict) and "role" in (each.get("delta") or ())}
+        roles |= {
+            each.get("index") for each in choices if isinstance(each, dict) and "role" in (each.get("delta") or ())
+        }
     return None if head is None else ReopenedStream(head, roles)
 
 
