@@ -177,10 +177,6 @@ class Attempt:
             self._index.computed(self.lease)
         self._context.drop_content()
 
-    def on_head(self) -> None:
-        """See ``ForwardedAttempt``."""
-        self._context.head_sent = True
-
     def done(self) -> None:
         """The attempt is over: it is no load any more."""
         if self._prefill_timer is not None:
@@ -265,6 +261,7 @@ class Attempts:
                 _log.info("stream_continued", request_id=request.request_id, replica=replica.id)
         try:
             relay = await self._forwarder.forward(request, sink, attempt, replica, placed.decision.target.rank)
+            context.head_sent = context.head_sent or relay.started
             answered = stream is None and relay.status == _OK and relay.ending is _COMPLETE
             retried = not answered and self._is_retried(context, attempt, relay.outcome())
             outcome = relay.outcome() if retried else await relay.finish()

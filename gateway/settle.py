@@ -65,7 +65,7 @@ class Settler:
         if not is_prefilled(outcome):
             if is_declined(outcome):
                 grant.correct(0)
-                if outcome.ending is Ending.COMPLETE and _is_clients_fault(outcome.status):
+                if outcome.ending is Ending.COMPLETE and (outcome.status or 500) not in (429, *range(500, 600)):
                     grant.refuse(time.monotonic())
             if lease is not None:
                 self._index.abandon(lease)
@@ -154,10 +154,6 @@ class Settler:
             else:
                 filled.append(unextended)
         return replies, filled
-
-
-def _is_clients_fault(status: int | None) -> bool:
-    return status is not None and status < 500 and status != 429
 
 
 def _is_plausible(reported: int, encoded: Encoded) -> bool:

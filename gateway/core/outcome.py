@@ -86,5 +86,5 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether the client has got a part of the answer: another replica could only continue it."""
+        """Whether the client has got content: another replica could only continue the answer."""
         return self.ttft_seconds is not None if self.streamed else self.started

@@ -1,7 +1,6 @@
 """Whose fault an answer's status is, and the outcome of an attempt at the replica's breaker.
 
-A status that stands in no table here is about the client's request, and the client gets the answer: 400, 422 and 413,
-say, 404 for something else than the model, and 500, which only counts if it repeats.
+A status in none of the tables is about the client's request, such as 400, or 500, which only counts if it repeats.
 """
 
 import re
@@ -18,19 +17,15 @@ _BUSY_SECONDS = 1.0
 """How long a replica that answered 429 gets no requests, if there are others."""
 
 _STAGE_OF_STATUS: Mapping[int, FailureStage] = {
-    429: FailureStage.BUSY,
-    529: FailureStage.BUSY,  # overloaded, as some APIs have it
-    408: FailureStage.STATUS,  # of a proxy that waited for the rest of a request
-    **dict.fromkeys((502, 503, 504), FailureStage.STATUS),
-    **dict.fromkeys(range(520, 528), FailureStage.STATUS),  # of a proxy whose server is gone
+    **dict.fromkeys((429, 529), FailureStage.BUSY),
+    **dict.fromkeys((408, 502, 503, 504, *range(520, 528)), FailureStage.STATUS),  # 408 and 520 on: of a proxy
 }
 """The replica's, or an overload: its answer reaches the client if no other replica is left."""
 
-_PATH = "it does not serve the path", "url of the replica"
 REFUSALS: Mapping[int, tuple[str, str]] = {
     **dict.fromkeys(range(300, 400), ("it answers with a redirect", "url of the replica")),
     **dict.fromkeys((401, 403), ("it refuses the gateway's key", "api_key of the replica")),
-    **dict.fromkeys((404, 405, 421), _PATH),
+    **dict.fromkeys((404, 405, 421), ("it does not serve the path", "url of the replica")),
     407: ("a proxy in front of it wants a login", "url of the replica"),
     426: ("it wants another protocol", "url of the replica"),
 }
@@ -38,9 +33,7 @@ REFUSALS: Mapping[int, tuple[str, str]] = {
 
 _NO_MODEL = "it has not loaded the model", "id of the model, or the engine's own model"
 _ABOUT_MODEL = re.compile(r"\W*(?:\w+\s+){0,2}model\W{1,3}(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-_UNKNOWN_PATH = "not found"
-"""The message of frameworks, which newer engines put into their own shape."""
-
+_UNKNOWN_PATH = "not found"  # of a web framework, which newer engines put into their own shape
 RETRIED = frozenset(_STAGE_OF_STATUS) | frozenset(REFUSALS)
 """Statuses after which another replica may be tried."""
 

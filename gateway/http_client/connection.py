@@ -151,16 +151,10 @@ class Connection(asyncio.Protocol):
         self.receiver: ResponseReceiver | None = None
 
     def send(
-        self, head: bytes, body: bytes, receiver: ResponseReceiver, again: "Callable[[], None] | None" = None
+        self, head: bytes, body: bytes, receiver: ResponseReceiver, again: Callable[[], None] | None = None
     ) -> None:
-        """Begin an exchange. The connection must be idle, and not closed.
-
-        Args:
-            head: Head of the request.
-            body: Its body.
-            receiver: Gets the response.
-            again: Called in place of ``receiver`` if the connection ends before a byte of the response.
-        """
+        """Begin an exchange. The connection must be idle, and not closed. If it ends before a byte of the response,
+        ``again`` is called and ``receiver`` gets nothing."""
         self._send_again = again
         self._parser = httptools.HttpResponseParser(self)
         self.receiver = receiver

@@ -63,10 +63,6 @@ class ForwardedAttempt(Protocol):
         """The first content of a stream has come, or a large body: the prompt is computed, and no retry follows."""
         ...
 
-    def on_head(self) -> None:
-        """The client is about to get the head of a stream, or of a large body."""
-        ...
-
 
 class AnswerLimits(msgspec.Struct, frozen=True):
     """Limits of every answer.

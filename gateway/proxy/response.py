@@ -127,9 +127,9 @@ class ResponseRelay:
         """
         self.status = status
         named = dict(reversed(headers))  # of several with one name the first one counts
-        own, self._location = self._attempt.own_headers, named.get(b"location", b"")
+        own, self._location = self._attempt.own_headers, named.get(b"location", b"").decode("latin-1")
         self._length = named.get(b"content-length")
-        if status == _OK and named.get(b"content-type", b"").startswith(b"text/event-stream"):
+        if status == _OK and named.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._streamed = True
             self._filter = EventFilter(keep_usage=self._request.usage_wanted, seam=self._attempt.seam)
             own = (*own, _UNBUFFERED)
@@ -304,8 +304,10 @@ class ResponseRelay:
         if ending is _COMPLETE:
             if not self._is_whole():
                 ending, self.problem = Ending.BROKEN, "the answer is not whole"
-            elif self.status in REFUSALS and self._scan is None and (problem := self._refusal()):
-                ending, self.problem = Ending.REFUSED, problem
+            elif self.status in REFUSALS and self._scan is None:
+                model, body = self._request.model, bytes(self._body)
+                self.problem = refusal(self.status or 0, body, model, self._location, client_key=self.client_key)
+                ending = Ending.REFUSED if self.problem else ending
         elif self._streamed and ending is not _CLIENT_GONE and self._is_whole():
             ending, self.problem = _COMPLETE, ""  # only the end of the HTTP answer is missing
         self.ending = ending
@@ -369,14 +371,7 @@ class ResponseRelay:
         assert self.status is not None
         self.started = True
         if not self._attempt.begun:
-            self._attempt.on_head()
             self._sink.start(self.status, self._headers)
-
-    def _refusal(self) -> str:
-        """What the replica's answer holds against the gateway, for the log; empty if it is the client's."""
-        assert self.status is not None
-        model, body, location = self._request.model, bytes(self._body), self._location.decode("latin-1")
-        return refusal(self.status, body, model, location, client_key=self.client_key)
 
     def _write_whole(self, status: int, body: bytes) -> None:
         """Send an answer that is not a stream."""

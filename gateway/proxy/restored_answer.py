@@ -67,7 +67,7 @@ class RestoringSink:
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``. The head of an answer that is not a stream waits for the body, whose length changes."""
         self._streamed = any(
-            name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers
+            name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers
         )
         if self._streamed or status != HTTPStatus.OK:
             self._sink.start(status, headers)

@@ -93,15 +93,14 @@ class EngineConfig:
         for name, kind in (("flavor", EngineKind), ("event_encoding", EventEncoding), ("event_hashes", EventHashes)):
             if getattr(self, name) not in list(kind):
                 raise ValueError(f"{name} must be {' or '.join(kind)}, not {getattr(self, name)}")
-        for name in ("block_size", "slots", "prefill_rate", "data_parallel_size", "replay_buffer"):
-            if not getattr(self, name) > 0:
+        positive = ("block_size", "slots", "prefill_rate", "data_parallel_size", "replay_buffer", "keep_alive_seconds")
+        for name in positive:
+            if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if self.blocks < 2:
             raise ValueError(f"blocks must be at least 2 (one is the engine's own), not {self.blocks}")
         if not self.decode_ms >= 0:
             raise ValueError(f"decode_ms must not be negative, not {self.decode_ms}")
-        if self.keep_alive_seconds is not None and not self.keep_alive_seconds > 0:
-            raise ValueError(f"keep_alive_seconds must be above 0, not {self.keep_alive_seconds}")
         if self.record_requests < 0:
             raise ValueError(f"record_requests must not be negative, not {self.record_requests}")
         if self.chat_template is not None and not self.chat_template.is_file():

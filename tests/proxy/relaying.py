@@ -42,9 +42,6 @@ class QuietAttempt:
     def on_content(self):
         pass
 
-    def on_head(self):
-        pass
-
 
 def watched(sink, request, *, first_byte_seconds=60.0, chunk_seconds=60.0, deadline=1e9):
     """A relay whose answer has not begun."""

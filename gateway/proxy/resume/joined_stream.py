@@ -124,21 +124,17 @@ class ReopenedStream(JoinedStream):
 
 def reopened(events: bytes) -> ReopenedStream | None:
     """What makes another replica's stream go on behind these events, which have no content; None: nothing is needed."""
-    head: dict[str, Any] | None = None
-    roles = set()
+    seam: ReopenedStream | None = None
     for payload in payloads(events):
         try:
             chunk = orjson.loads(payload)
         except orjson.JSONDecodeError:
             continue
-        if not isinstance(chunk, dict) or not isinstance(choices := chunk.get("choices"), list):
-            continue
-        if head is None:
-            head = {name: chunk[name] for name in HEAD if name in chunk}
-        roles |= {
-            each.get("index") for each in choices if isinstance(each, dict) and "role" in (each.get("delta") or ())
-        }
-    return None if head is None else ReopenedStream(head, roles)
+        if isinstance(chunk, dict) and isinstance(choices := chunk.get("choices"), list):
+            seam = seam or ReopenedStream({name: chunk[name] for name in HEAD if name in chunk}, set())
+            for choice in choices:
+                seam._takes(choice)  # notes the role
+    return seam
 
 
 def written_usage(usage: Usage) -> dict[str, Any]:

@@ -142,8 +142,7 @@ class ResumableStream:
 
         An engine may report its failure in a well-formed stream, even as the first event.
         """
-        failed = self._failure and outcome.ending is Ending.COMPLETE
-        ending = Ending.BROKEN if failed else outcome.ending
+        ending = Ending.BROKEN if self._failure and outcome.ending is Ending.COMPLETE else outcome.ending
         ttft_seconds = outcome.ttft_seconds if self.has_content else None
         if self._ttft_seconds is None:
             self._ttft_seconds = ttft_seconds
