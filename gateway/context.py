@@ -24,9 +24,11 @@ from gateway.core.ports import CanonicalRequest, Grant, Lease
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
+from gateway.fleet.failures import REFUSALS
 from gateway.fleet.replica import Replica
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.resume import ResumableStream
+from gateway.proxy.resume.joined_stream import ReopenedStream
 from gateway.telemetry import Trace
 from gateway.tokenize.encoder import Encoder
 
@@ -36,6 +38,7 @@ CLIENT_GONE_STATUS = 499
 _STATUS_OF = {
     Ending.NOT_CONNECTED: NoReplica.status,
     Ending.BROKEN: UpstreamFailed.status,
+    Ending.REFUSED: UpstreamFailed.status,
     Ending.TIMED_OUT: UpstreamTimeout.status,
     Ending.EXPIRED: DeadlineExceeded.status,
     Ending.INTERRUPTED: ShuttingDown.status,
@@ -177,6 +180,10 @@ class RequestContext(msgspec.Struct, eq=False):
     """The stage at which each failed attempt failed."""
     dispatched_at: float = 0.0
     """When the last attempt was sent; monotonic seconds."""
+    head_sent: bool = False
+    """Whether the client has the head of the answer, and perhaps events without content."""
+    seam: ReopenedStream | None = None
+    """Joins the next replica's stream to these events; None if there are none."""
     stream: ResumableStream | None = None
     """Wraps the sink if the stream can be continued at another replica."""
     stages: list[tuple[str, float]] = []
@@ -200,7 +207,7 @@ class RequestContext(msgspec.Struct, eq=False):
     def drop_content(self) -> None:
         """Free the parsed body and what no later stage reads: a stream may last for hours.
 
-        Called at the first event of a stream. Does nothing while another replica could still continue it.
+        Called at the first content of a stream. Does nothing while another replica could still continue it.
         """
         if self.stream is not None:
             return
@@ -214,8 +221,8 @@ class RequestContext(msgspec.Struct, eq=False):
 
     @property
     def begun(self) -> bool:
-        """Whether the client has the beginning of a stream that another replica continues."""
-        return self.stream is not None and self.stream.begun
+        """Whether the client has the beginning of a stream: another replica's goes on in the same answer."""
+        return self.head_sent if self.stream is None else self.stream.begun
 
 
 def set_canonical(encoded: Encoded, canonical: CanonicalRequest) -> None:
@@ -264,7 +271,9 @@ def is_declined(outcome: Outcome) -> bool:
 
     After a disconnect of the client or of the replica, the prompt may have been computed.
     """
-    return outcome.ending is Ending.NOT_CONNECTED or (outcome.ending is Ending.COMPLETE and outcome.status != 200)
+    if outcome.ending in (Ending.NOT_CONNECTED, Ending.REFUSED):
+        return True
+    return outcome.ending is Ending.COMPLETE and outcome.status != 200
 
 
 def response_failure(outcome: Outcome, model: ModelId) -> GatewayError | None:
@@ -277,6 +286,12 @@ def response_failure(outcome: Outcome, model: ModelId) -> GatewayError | None:
     if outcome.ending is Ending.NOT_CONNECTED:
         return NoReplica(
             f"No replica of model {model!r} can be connected to. Try again in a moment.", code="no_replica"
+        )
+    if outcome.ending is Ending.REFUSED:
+        return UpstreamFailed(
+            f"No replica of model {model!r} takes the gateway's requests: {REFUSALS[outcome.status or 0][0]}. The"
+            " gateway's log (`attempt_failed`) says what to correct.",
+            code="replica_refused",
         )
     if outcome.ending is Ending.INTERRUPTED:
         return shutting_down()

@@ -1,5 +1,5 @@
 """Attempts of a request at replicas, and retries: a failed attempt is repeated at another replica as long as the client
-has got nothing of the answer.
+has got no content of the answer.
 
 ``Attempts.attempt`` sends the request. A whole answer with status 200 ends it; for all else ``decide`` says whether the
 attempt is retried.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 
+import msgspec
 import structlog
 
 from gateway.context import Encoded, Placed, RequestContext, Served
@@ -26,8 +27,8 @@ from gateway.fleet.rank_load import Ticket
 from gateway.fleet.replica import Replica
 from gateway.proxy import Forwarder, RetryBudget
 from gateway.proxy.endings import broken_off
-from gateway.proxy.response import ResponseRelay
 from gateway.proxy.resume import ResumableStream, is_resumable
+from gateway.proxy.resume.joined_stream import reopened
 
 _log = structlog.get_logger("gateway.flow")
 
@@ -93,7 +94,7 @@ def decide(stage: FailureStage, chances: RetryChances) -> Retry | Finish:
         return FINISH
     if stage is FailureStage.BUSY and chances.was_busy:
         return FINISH  # a second replica was busy: assume that all are
-    takes_budget = stage is not FailureStage.CONNECT
+    takes_budget = stage not in (FailureStage.CONNECT, FailureStage.REFUSED)  # nothing was computed
     return Retry(takes_budget) if chances.budget_left or not takes_budget else FINISH
 
 
@@ -127,11 +128,13 @@ class Attempt:
         "deadline",
         "dispatched_at",
         "expected_seconds",
+        "is_retry",
         "lease",
         "own_headers",
         "placed",
         "prefill_ahead",
         "salt",
+        "seam",
         "trace_headers",
     )
 
@@ -162,7 +165,9 @@ class Attempt:
         trace, origin = context.trace, replica.origin
         self.trace_headers = None if trace is None else trace.relay(decision, origin.host, origin.port)
         self.deadline = context.deadline
-        self.begun = context.stream is not None and context.stream.begun
+        self.begun = context.begun
+        self.seam = context.seam
+        self.is_retry = bool(context.tried)
         self._prefill_timer: asyncio.TimerHandle | None = None
         if not encoded.request.stream:
             # The first byte arrives with the last one, and does not show when the prompt is computed.
@@ -173,14 +178,11 @@ class Attempt:
         """See ``ForwardedAttempt``: until the first replica is expected to have worked off its queue."""
         return max(math.ceil(min(candidate.queue_seconds for candidate in self.placed.decision.candidates)), 1)
 
-    def on_first_byte(self) -> None:
+    def on_content(self) -> None:
         """See ``ForwardedAttempt``."""
         self._prefill_done()
         if self.lease is not None:
             self._index.computed(self.lease)
-
-    def on_response_started(self) -> None:
-        """See ``ForwardedAttempt``."""
         self._context.drop_content()
 
     def done(self) -> None:
@@ -252,8 +254,8 @@ class Attempts:
             sink: Receives the answer.
 
         Returns:
-            The result. None: the attempt failed, nothing of it was sent to the client, and the request is to be
-            placed again at another replica.
+            The result. None: the attempt failed, the client has no content of it that another replica could not go on
+            from, and the request is to be placed again at another replica.
         """
         encoded, replica = context.encoded, placed.replica
         stream = self._stream(context, sink) if self._resume else None
@@ -263,12 +265,13 @@ class Attempts:
         else:
             stream.attempt(attempt.dispatched_at)
             request, sink = stream.request, stream
-            if stream.begun:
+            if stream.has_content:
                 _log.info("stream_continued", request_id=request.request_id, replica=replica.id)
         try:
             relay = await self._forwarder.forward(request, sink, attempt, replica, placed.decision.target.rank)
+            context.head_sent = context.head_sent or relay.started
             answered = stream is None and relay.status == _OK and relay.ending is _COMPLETE
-            retried = not answered and self._is_retried(context, attempt, relay)
+            retried = not answered and self._is_retried(context, attempt, relay.outcome())
             outcome = relay.outcome() if retried else await relay.finish()
         except BaseException:
             attempt.abandon()
@@ -284,12 +287,16 @@ class Attempts:
         else:
             self._record_outcome(context, attempt, outcome)
         if retried:
+            if stream is None and context.begun and context.seam is None:
+                context.seam = reopened(b"".join(outcome.answer))
             attempt.abandon()
             context.resume_clock()
             return None
         resumed = False
         if stream is not None:
             outcome, resumed = _joined(context, attempt, stream, outcome), stream.pieced
+        if attempt.begun and not outcome.started:
+            outcome = _of_begun(outcome)
         return Served(placed, outcome, context.dispatched_at, attempt.prefill_ahead, attempt.lease, resumed)
 
     def give_up(self, context: RequestContext, placed: Placed, sink: Sink) -> Served:
@@ -300,11 +307,13 @@ class Attempts:
             placed: The placement of its last attempt.
             sink: Receives the error event.
         """
-        assert context.stream is not None
+        stream = context.stream
         ending = Ending.CLIENT_GONE if sink.gone else Ending.BROKEN
         sink.write(broken_off(Ending.BROKEN), more=False)
-        outcome = context.stream.outcome(Outcome(ending, None, False, None, 0.0, None))
-        return Served(placed, outcome, context.dispatched_at, 0, None, context.stream.pieced)
+        outcome = _of_begun(Outcome(ending, None, False, None, 0.0, None, streamed=True))
+        if stream is not None:
+            outcome = stream.outcome(outcome)
+        return Served(placed, outcome, context.dispatched_at, 0, None, stream is not None and stream.pieced)
 
     def _stream(self, context: RequestContext, sink: Sink) -> ResumableStream | None:
         """The request's stream if another replica can continue it."""
@@ -314,13 +323,12 @@ class Attempts:
             context.stream = ResumableStream(encoded.request, sink, encoded.model.encoder.local, known)
         return context.stream
 
-    def _is_retried(self, context: RequestContext, attempt: Attempt, relay: ResponseRelay) -> bool:
+    def _is_retried(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> bool:
         """Decide whether an attempt is retried; a retry is counted."""
-        ending, started = relay.ending, relay.started
         if context.stream is not None:
-            # If the engine's first event is an error, the client has got nothing.
-            ending, started = context.stream.ended(ending, started=started)
-        stage = failure_stage(ending, relay.status, started=started)
+            outcome = context.stream.note(outcome)  # if the engine's first event is an error, the client has no content
+        ending = outcome.ending
+        stage = failure_stage(ending, outcome.status, started=outcome.has_content)
         if stage is None:
             return False
         now, failed = time.monotonic(), attempt.placed.replica
@@ -347,7 +355,7 @@ class Attempts:
         replica, request = attempt.placed.replica, context.encoded.request
         if not _is_slow_answer(attempt, outcome.ending, streamed=request.stream):
             record_outcome(replica, outcome, attempt.dispatched_at, time.monotonic())
-        stage = failure_stage(outcome.ending, outcome.status, started=outcome.started)
+        stage = failure_stage(outcome.ending, outcome.status, started=outcome.has_content)
         if stage is None:
             return
         context.failures.append(stage)
@@ -376,11 +384,18 @@ class Attempts:
 
 def _joined(context: RequestContext, attempt: Attempt, stream: ResumableStream, outcome: Outcome) -> Outcome:
     """The outcome of a stream that several replicas may have contributed to; the last attempt's is given."""
-    if stream.resumed and not outcome.started:
+    if stream.resumed and not outcome.has_content:
         attempt.abandon()  # it is unknown what the last replica computed
     if stream.pieced:
         context.dispatched_at = stream.began_at
     return stream.outcome(outcome)
+
+
+def _of_begun(outcome: Outcome) -> Outcome:
+    """The outcome of a stream of which the client has the beginning, from that of a last attempt that added nothing."""
+    failed = outcome.ending in (Ending.COMPLETE, Ending.NOT_CONNECTED, Ending.REFUSED)
+    ending = Ending.BROKEN if failed else outcome.ending
+    return msgspec.structs.replace(outcome, ending=ending, status=_OK, started=True)
 
 
 def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool:

@@ -9,6 +9,7 @@ from gateway.canon.pii import PersonalDataScreen
 from gateway.context import Encoded, Placed, RequestContext, Served, is_declined, is_prefilled
 from gateway.core.block_chain import BlockChain
 from gateway.core.explanation import MEASUREMENT, ReplyChoice
+from gateway.core.outcome import Ending
 from gateway.core.ports import PrefixIndex, PrefixUse, PromptObserver, SettledPrompt
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
 from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
@@ -65,7 +66,7 @@ class Settler:
         if not is_prefilled(outcome):
             if is_declined(outcome):
                 grant.correct(0)
-                if outcome.status is not None and outcome.status < 500 and outcome.status != 429:
+                if outcome.ending is Ending.COMPLETE and (outcome.status or 500) not in (429, *range(500, 600)):
                     grant.refuse(time.monotonic())
             if lease is not None:
                 self._index.abandon(lease)

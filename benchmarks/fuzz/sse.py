@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from benchmarks.fuzz.target import Target, cut
 from gateway.core.outcome import Usage
 from gateway.proxy import sse
+from gateway.proxy.resume.joined_stream import END
 from gateway.proxy.sse import EventFilter
 
 _LONGEST = 2000
@@ -122,14 +123,14 @@ def _passed(example: Example, places: Sequence[int]) -> tuple[bytes, Usage | Non
 
 def _longest_gap(data: bytes) -> int:
     """Bytes of the longest event, at most."""
-    ends = [0, *(end.end() for end in sse._END.finditer(data)), len(data)]
+    ends = [0, *(end.end() for end in END.finditer(data)), len(data)]
     return max(after - before for before, after in itertools.pairwise(ends))
 
 
 def _is_left_out(passed: bytes, data: bytes) -> Iterator[bool]:
     """Whether what was passed on is the data without some of its events."""
     at = 0
-    edges = [0, *(end.end() for end in sse._END.finditer(data)), len(data)]
+    edges = [0, *(end.end() for end in END.finditer(data)), len(data)]
     for start, end in itertools.pairwise(edges):
         event = data[start:end]
         if passed.startswith(event, at):

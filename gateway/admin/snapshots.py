@@ -146,6 +146,7 @@ class Snapshots:
             "failures_in_a_row": replica.breaker.failures,
             "silent_seconds": round(replica.silence.seconds, 1),
             "several_engines": replica.starts.are_several,
+            "refusal": replica.refusal,
             "left_out_seconds": round(max(replica.breaker.until - now, 0.0), 1),
             "requests": replica.requests,
             "prefill_tokens_in_flight": replica.prefill_tokens,

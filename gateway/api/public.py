@@ -47,6 +47,8 @@ class PublicApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""
         is_http = scope["type"] == "http"
+        if is_http and len(path := scope["path"]) > 1 and path.endswith("/"):
+            scope = {**scope, "path": path[:-1]}  # clients append it to paths
         if is_http and self.cors:
             send = self.cors.sending(scope["headers"], send)
         if is_http and is_preflight(scope["method"], scope["headers"]):

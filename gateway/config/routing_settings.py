@@ -15,12 +15,13 @@ class RelaySettings(BaseModel):
     given up on for one lost packet; too large: requests hang before they go to another replica."""
 
     first_byte_timeout_seconds: float = Field(default=600, gt=0)
-    """Seconds from the request sent to the first byte of the answer, queueing in the engine and, without streaming, the
-    whole generation included. 600 is the OpenAI client's own limit. Too small: long answers without streaming end in
-    504."""
+    """Seconds from the request sent to the first content of a stream, or the first byte of another answer, queueing in
+    the engine and, without streaming, the whole generation included. Comments that keep a connection alive do not
+    end this wait. 600 is the OpenAI client's own limit. Too small: long answers without streaming end in 504."""
 
     chunk_timeout_seconds: float = Field(default=120, gt=0)
-    """Longest silence in seconds between two chunks of an answer that has begun. A healthy engine sends one every few
+    """Longest silence in seconds between two chunks of an answer that has begun; comments in a stream do not end it. A
+    healthy engine sends one every few
     milliseconds, but may pause to let others compute. Too small: answers are cut under load. A client that takes
     nothing of a stream for so long is given up."""
 
@@ -65,9 +66,10 @@ class RelaySettings(BaseModel):
     (seconds). What is not done by then ends with 504, or with an error event in a stream that has begun."""
 
     retries: int = Field(default=2, ge=0)
-    """Other replicas that a request is sent to, one after the other, as long as its client has got nothing: where no
-    connection can be made, the connection breaks, the answer is 502, 503 or 504, or nothing comes in time. A replica
-    that answers 429 is passed over once. Too small: clients see errors while one replica restarts."""
+    """Other replicas that a request is sent to, one after the other, as long as its client has got no content: where no
+    connection can be made, the connection breaks, the answer is 502, 503 or 504 or refuses the gateway (its key, say),
+    or nothing comes in time. A replica that answers 429 is passed over once. Too small: clients see errors while one
+    replica restarts."""
 
     retry_share: float = Field(default=0.2, ge=0, le=1)
     """How many requests in ten seconds may be sent a second time, as a share of all in that time; those that found no

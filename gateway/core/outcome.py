@@ -31,6 +31,8 @@ class Ending(StrEnum):
     """The replica broke the connection, sent an invalid answer, or went down meanwhile."""
     TIMED_OUT = "timed_out"
     """The replica stayed silent too long."""
+    REFUSED = "refused"
+    """The replica refused the gateway, not the client: its key, its path, or the whole model. Nothing was computed."""
     EXPIRED = "expired"
     """The timeout of the request expired, set by client or configuration."""
     INTERRUPTED = "interrupted"
@@ -45,11 +47,13 @@ class FailureStage(StrEnum):
     CONNECT = "connect"
     """No connection could be made."""
     FIRST_BYTE = "first_byte"
-    """It broke off, fell silent or went down before the client had got anything."""
+    """It broke off, fell silent or went down before the client had got any content."""
     STATUS = "status"
-    """It answered 502, 503 or 504."""
+    """It, or a proxy in front of it, answered that it does not work: 502, 503 or 504."""
     BUSY = "busy"
-    """It answered 429."""
+    """It answered 429, or 529."""
+    REFUSED = "refused"
+    """It refused the gateway: its key or its path, with a redirect, or because it has not loaded the model."""
     STREAM = "stream"
     """It broke off, fell silent or went down in the middle of a stream."""
 
@@ -61,8 +65,8 @@ class Outcome(msgspec.Struct, frozen=True):
         ending: How it ended.
         status: Status the replica answered with; None if it never did.
         started: Whether anything of the answer went to the client.
-        ttft_seconds: From dispatch to the first byte of the answer's body; None if it never came, or if the answer
-            was not a stream, whose first byte comes with its last.
+        ttft_seconds: From dispatch to the first content of the answer; None if it never came, or if the answer was not
+            a stream, whose first byte comes with its last.
         seconds: From dispatch to the end.
         usage: What the engine reported, if it did.
         answer: Raw body of a 200 answer (the JSON, or the stream's events) up to a limit; empty beyond it.
@@ -79,3 +83,8 @@ class Outcome(msgspec.Struct, frozen=True):
     answer: Sequence[bytes] = ()
     streamed: bool = False
     problem: str = ""
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the client has got content: another replica could only continue the answer."""
+        return self.ttft_seconds is not None if self.streamed else self.started

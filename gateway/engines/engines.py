@@ -57,7 +57,7 @@ def payloads(stream: bytes) -> list[bytes]:
     """The data of every event of an SSE stream, without the end mark."""
     return [
         payload
-        for line in stream.splitlines()
+        for line in stream.removeprefix(b"\xef\xbb\xbf").splitlines()
         if line.startswith(b"data:") and (payload := line[5:].strip()) != b"[DONE]"
     ]
 

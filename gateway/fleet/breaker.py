@@ -43,6 +43,8 @@ class Breaker:
     Attributes:
         failures: Failures in a row.
         until: When the breaker stops being open.
+        refusal: How the last failure refused the gateway, such as ``401: it refuses the gateway's key``; empty if it
+            was another failure.
         since: When the replica last failed or was restarted; outcomes of requests sent earlier are ignored.
         is_stuck: Whether it was silent, and has not answered since.
     """
@@ -52,11 +54,12 @@ class Breaker:
         self._odd = 0
         self.failures = 0
         self.until = 0.0
+        self.refusal = ""
         self.since = -math.inf
         self.is_stuck = False
 
-    def failed(self, now: float, sent_at: float) -> bool:
-        """A request that was sent at ``sent_at`` failed.
+    def failed(self, now: float, sent_at: float, refusal: str = "") -> bool:
+        """A request that was sent at ``sent_at`` failed, perhaps with a ``refusal``.
 
         Returns:
             Whether it counted: requests already in flight at the last failure do not.
@@ -64,6 +67,7 @@ class Breaker:
         if sent_at < self.since:
             return False
         self.failures += 1
+        self.refusal = refusal
         self._odd = 0
         self.since = now
         longest = max(self._limits.eject_max_seconds, self._limits.suspect_seconds)
@@ -116,6 +120,7 @@ class Breaker:
         return self.failures >= self._limits.eject_after
 
     def _close(self) -> None:
+        self.refusal = ""
         self._odd = 0
         self.failures = 0
         self.until = 0.0

@@ -1,8 +1,13 @@
-"""Records the outcome of an attempt at the replica's breaker."""
+"""Whose fault an answer's status is, and the outcome of an attempt at the replica's breaker.
 
+A status in none of the tables is about the client's request, such as 400, or 500, which only counts if it repeats.
+"""
+
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
+import orjson
 import structlog
 
 from gateway.core.outcome import Ending, FailureStage, Outcome
@@ -12,13 +17,66 @@ _BUSY_SECONDS = 1.0
 """How long a replica that answered 429 gets no requests, if there are others."""
 
 _STAGE_OF_STATUS: Mapping[int, FailureStage] = {
-    HTTPStatus.TOO_MANY_REQUESTS: FailureStage.BUSY,
-    HTTPStatus.BAD_GATEWAY: FailureStage.STATUS,
-    HTTPStatus.SERVICE_UNAVAILABLE: FailureStage.STATUS,
-    HTTPStatus.GATEWAY_TIMEOUT: FailureStage.STATUS,
+    **dict.fromkeys((429, 529), FailureStage.BUSY),
+    **dict.fromkeys((408, 502, 503, 504, *range(520, 528)), FailureStage.STATUS),  # 408 and 520 on: of a proxy
 }
+"""The replica's, or an overload: its answer reaches the client if no other replica is left."""
+
+REFUSALS: Mapping[int, tuple[str, str]] = {
+    **dict.fromkeys(range(300, 400), ("it answers with a redirect", "url of the replica")),
+    **dict.fromkeys((401, 403), ("it refuses the gateway's key", "api_key of the replica")),
+    **dict.fromkeys((404, 405, 421), ("it does not serve the path", "url of the replica")),
+    407: ("a proxy in front of it wants a login", "url of the replica"),
+    426: ("it wants another protocol", "url of the replica"),
+}
+"""The gateway's: what the replica refuses, and what to correct. The client gets a 502 if no other replica is left."""
+
+_NO_MODEL = "it has not loaded the model", "id of the model, or the engine's own model"
+_ABOUT_MODEL = re.compile(r"\W*(?:\w+\s+){0,2}model\W{1,3}(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_UNKNOWN_PATH = "not found"  # of a web framework, which newer engines put into their own shape
+RETRIED = frozenset(_STAGE_OF_STATUS) | frozenset(REFUSALS)
+"""Statuses after which another replica may be tried."""
+
+_MAX_SHOWN = 200
 
 _log = structlog.get_logger("gateway.proxy")
+
+
+def refusal(status: int, body: bytes, model: str, location: str, *, client_key: bool) -> str:
+    """How an answer refuses the gateway, for the log and the operator; empty if it is about the client's request.
+
+    Args:
+        status: Its status, one of ``REFUSALS``.
+        body: Its body.
+        model: The model, as the request names it.
+        location: Its ``location`` header; empty without one.
+        client_key: Whether the replica got the client's own key.
+    """
+    what, where = REFUSALS[status]
+    if status in (401, 403) and client_key:
+        return ""
+    if status == HTTPStatus.NOT_FOUND and (found := _engine_message(body)):
+        message, param = found
+        about = _ABOUT_MODEL.match(message)
+        if param == "model" or (about and re.match(re.escape(model) + r"(?![\w/.:@-]*\w)", about["rest"])):
+            what, where = _NO_MODEL
+        elif message.strip(". ").lower() != _UNKNOWN_PATH:
+            return ""
+    if location:
+        where = f"to {''.join(filter(str.isprintable, location[:_MAX_SHOWN])).partition('?')[0]}; {where}"
+    return f"{status}: {what} ({where})"
+
+
+def _engine_message(body: bytes) -> tuple[str, object] | None:
+    """Message and ``param`` of an error in the engines' shape; None if it has another one, as of a web server."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    error = found.get("error", found if found.get("object") == "error" else None) if isinstance(found, dict) else None
+    if not isinstance(error, dict) or not isinstance(message := error.get("message"), str):
+        return None
+    return message[:_MAX_SHOWN], error.get("param")
 
 
 def failure_stage(ending: Ending, status: int | None, *, started: bool) -> FailureStage | None:
@@ -27,12 +85,14 @@ def failure_stage(ending: Ending, status: int | None, *, started: bool) -> Failu
     Args:
         ending: How the attempt ended.
         status: Status of the answer; None without one.
-        started: Whether the client had received any part of a broken answer.
+        started: Whether the client had received content of a broken answer.
     """
     if ending is Ending.COMPLETE:
         return None if status is None else _STAGE_OF_STATUS.get(status)
     if ending is Ending.NOT_CONNECTED:
         return FailureStage.CONNECT
+    if ending is Ending.REFUSED:
+        return FailureStage.REFUSED
     if ending in (Ending.BROKEN, Ending.TIMED_OUT):
         return FailureStage.STREAM if started else FailureStage.FIRST_BYTE
     return None
@@ -60,7 +120,7 @@ def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: floa
         sent_at: When it was sent, in monotonic seconds.
         now: Monotonic seconds.
     """
-    stage = failure_stage(outcome.ending, outcome.status, started=outcome.started)
+    stage = failure_stage(outcome.ending, outcome.status, started=outcome.has_content)
     breaker = replica.breaker
     news = False
     if outcome.ending is Ending.COMPLETE:
@@ -68,7 +128,7 @@ def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: floa
     if stage is FailureStage.BUSY:
         breaker.busy(now, _BUSY_SECONDS)
     elif stage is not None:
-        news = breaker.failed(now, sent_at)
+        news = breaker.failed(now, sent_at, outcome.problem if stage is FailureStage.REFUSED else "")
     elif outcome.ending is Ending.COMPLETE:
         if outcome.status == HTTPStatus.INTERNAL_SERVER_ERROR:
             news = breaker.odd(now, sent_at)
@@ -86,4 +146,5 @@ def log_ejection(replica: Replica, now: float) -> None:
         replica=replica.id,
         failures=breaker.failures,
         seconds=round(breaker.until - now, 1),
+        refusal=breaker.refusal,
     )

@@ -173,6 +173,11 @@ class Replica:
             self.breaker.silent(now)  # its client left before the trial showed anything: the next one waits, too
 
     @property
+    def refusal(self) -> str:
+        """How it refuses the gateway, as of its last failure; empty if it does not. See ``Breaker``."""
+        return self.breaker.refusal
+
+    @property
     def requests(self) -> int:
         """Requests in flight."""
         return sum(load.requests for load in self.loads.values())

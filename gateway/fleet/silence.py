@@ -40,7 +40,8 @@ class InflightRequest(Protocol):
 
     @property
     def content_at(self) -> float | None:
-        """When the first content of its answer was received; None before."""
+        """When the first content of its answer was received; None before. Comments, empty events and the role that
+        opens an answer are no content: an engine that hangs may send them."""
         ...
 
     @property

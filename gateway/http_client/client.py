@@ -104,6 +104,7 @@ class HttpExchange(msgspec.Struct, eq=False):
 
     def connect(self, connecting: "asyncio.Task[Connection]", head: bytes, body: bytes) -> None:
         """Send the request on a connection that is being made."""
+        self.connection = None
         self.unsent = head, body
         self.connecting = connecting
         connecting.add_done_callback(self._connected)
@@ -212,9 +213,20 @@ class HttpClient:
         self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}
 
     def send(  # noqa: PLR0917 - as the parts stand in a request
-        self, method: str, origin: Origin, path: str, headers: Headers, body: bytes, receiver: ResponseReceiver
+        self,
+        method: str,
+        origin: Origin,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        receiver: ResponseReceiver,
+        *,
+        fresh: bool = False,
     ) -> HttpExchange:
         """Send a request: at once on an idle connection, else on a new one as soon as that is made.
+
+        An idle connection may end just as the request is sent. If it ends before a byte of the response, the request
+        is sent once more, on a new connection.
 
         Args:
             method: HTTP method.
@@ -223,6 +235,7 @@ class HttpClient:
             headers: All but ``host`` and ``content-length``. Their values must hold no line breaks.
             body: The whole body.
             receiver: Gets the response, or ``NotConnected`` or ``Broken``; never before this returns.
+            fresh: Whether to send it on a new connection only, and so only once.
         """
         lines = [f"{method} {origin.path}{path} HTTP/1.1\r\nhost: {origin.authority}".encode("latin-1")]
         lines += map(b": ".join, headers)
@@ -230,14 +243,18 @@ class HttpClient:
             lines.append(b"content-length: %d" % len(body))
         lines += (b"", b"")
         head = b"\r\n".join(lines)
-        connection = self._idle_connection(origin)
+        connection = None if fresh else self._idle_connection(origin)
         exchange = HttpExchange(receiver, connection)
         if connection is not None:
-            connection.send(head, body, receiver)
+            connection.send(head, body, receiver, partial(self._send_anew, exchange, origin, head, body))
         else:
-            connecting = asyncio.get_running_loop().create_task(self._connect(origin), name="connect")
-            exchange.connect(connecting, head, body)
+            self._send_anew(exchange, origin, head, body)
         return exchange
+
+    def _send_anew(self, exchange: HttpExchange, origin: Origin, head: bytes, body: bytes) -> None:
+        """Send a request on a new connection."""
+        connecting = asyncio.get_running_loop().create_task(self._connect(origin), name="connect")
+        exchange.connect(connecting, head, body)
 
     async def fetch(
         self,

@@ -146,11 +146,16 @@ class Connection(asyncio.Protocol):
         self._keep_alive = False
         self._broken: str | None = None
         self._readable = select.poll()
+        self._send_again: Callable[[], None] | None = None
         self.closed = False
         self.receiver: ResponseReceiver | None = None
 
-    def send(self, head: bytes, body: bytes, receiver: ResponseReceiver) -> None:
-        """Begin an exchange. The connection must be idle, and not closed."""
+    def send(
+        self, head: bytes, body: bytes, receiver: ResponseReceiver, again: Callable[[], None] | None = None
+    ) -> None:
+        """Begin an exchange. The connection must be idle, and not closed. If it ends before a byte of the response,
+        ``again`` is called and ``receiver`` gets nothing."""
+        self._send_again = again
         self._parser = httptools.HttpResponseParser(self)
         self.receiver = receiver
         self._begun = self._complete = self._keep_alive = self._early = False
@@ -177,7 +182,7 @@ class Connection(asyncio.Protocol):
         """Close at once, also within an exchange: the replica notices and stops computing. The receiver gets nothing
         more."""
         self.closed = True
-        self.receiver = self._chunk_receiver = None
+        self.receiver = self._chunk_receiver = self._send_again = None
         self._unparsed = _NOTHING
         self._transport.abort()
 
@@ -226,6 +231,7 @@ class Connection(asyncio.Protocol):
                 except Exception as error:  # noqa: BLE001 - it must not be lost in the event loop
                     self._fail(receiver, error)
                 return
+        self._send_again = None
         if self._complete:
             if _IDLE_TIMEOUT not in data[:16]:
                 self._warn_of_surplus()
@@ -328,7 +334,11 @@ class Connection(asyncio.Protocol):
             self._on_complete(self)
             receiver.response_complete()
             return
+        again = self._send_again
         self.abort()
+        if again is not None:
+            again()
+            return
         if self._broken is None:
             self._broken = "the replica closed the connection" if exc is None else f"the connection broke: {exc}"
         receiver.failed(Broken(self._broken))

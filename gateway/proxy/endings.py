@@ -12,6 +12,7 @@ from gateway.core.ports import Sink
 _BROKEN_OFF: Mapping[Ending, tuple[str, str, type[GatewayError]]] = {
     Ending.TIMED_OUT: ("The replica stayed silent too long", "replica_timeout", UpstreamTimeout),
     Ending.EXPIRED: ("The time that the request may take is over", "deadline_exceeded", DeadlineExceeded),
+    Ending.REFUSED: ("The replica refuses the gateway", "replica_refused", UpstreamFailed),
     Ending.INTERRUPTED: ("The gateway is shutting down", "shutting_down", ShuttingDown),
 }
 _REPLICA_FAILED = ("The replica broke off", "replica_disconnected", UpstreamFailed)

@@ -36,8 +36,8 @@ class Forwarder:
 
         The client has got the answer without its end, and nothing of an answer that broke before its beginning:
         ``ResponseRelay.started`` is false then. The caller decides whether the request is retried or
-        ``ResponseRelay.finish`` writes the end. A stream begins with the first whole event of its body, not with its
-        head.
+        ``ResponseRelay.finish`` writes the end. A stream begins with the first whole record of its body, not with its
+        head, and is retried until its first content.
 
         Args:
             request: The client's request.
@@ -59,6 +59,7 @@ class Forwarder:
         )
         path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
         relay = ResponseRelay(request, sink, attempt, self._limits)
+        relay.client_key = self._forward_authorization and replica.authorization is None
         if attempt.deadline <= relay.sent_at:
             relay.received(Ending.EXPIRED)  # a replica would compute an answer that cannot be sent
             return relay
@@ -69,7 +70,9 @@ class Forwarder:
             if request.stream or attempt.salt is not None:
                 body = await attempt.body.of(request, attempt.salt)
             if not relay.ended.done():  # its time may be over, or its replica gone, since making the body began
-                relay.exchange = self._client.send("POST", replica.origin, path, headers, body, relay)
+                relay.exchange = self._client.send(
+                    "POST", replica.origin, path, headers, body, relay, fresh=attempt.is_retry
+                )
             del body  # free it before the answer is complete
             ending = await relay.ended
         except asyncio.CancelledError:

@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.proxy.request_body import EngineBody
+from gateway.proxy.resume.joined_stream import ReopenedStream
 
 
 class ForwardedAttempt(Protocol):
@@ -46,19 +47,25 @@ class ForwardedAttempt(Protocol):
 
     @property
     def begun(self) -> bool:
-        """Whether the client has the beginning of the stream already, from another replica."""
+        """Whether the client has the head, and perhaps more of the stream, already, from another replica."""
+        ...
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether another replica has failed the request."""
+        ...
+
+    @property
+    def seam(self) -> ReopenedStream | None:
+        """What rewrites the stream for a client that has another one's first events; None: it is sent as it comes."""
         ...
 
     def retry_after_seconds(self) -> int:
         """Whole seconds to wait before the next try, for an answer of 429 without ``retry-after``."""
         ...
 
-    def on_first_byte(self) -> None:
-        """The first byte of a stream has come: the prompt is computed."""
-        ...
-
-    def on_response_started(self) -> None:
-        """The client is about to get the first event of a stream, or the first part of a large body."""
+    def on_content(self) -> None:
+        """The first content of a stream has come, or a large body: the prompt is computed, and no retry follows."""
         ...
 
 
@@ -66,8 +73,8 @@ class AnswerLimits(msgspec.Struct, frozen=True):
     """Limits of every answer.
 
     Attributes:
-        first_byte_timeout_seconds: Maximum wait for the first byte of an answer's body.
-        chunk_timeout_seconds: Maximum pause of the replica within an answer.
+        first_byte_timeout_seconds: Maximum wait for the first content of a stream, or the first byte of another answer.
+        chunk_timeout_seconds: Maximum pause of the replica within an answer; records of a stream without data are none.
         max_answer_bytes: Answers up to this size are kept until the request is settled.
     """
 

@@ -1,7 +1,6 @@
 """Passes one answer from a replica to the client, checks that it is complete, and ends it."""
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
@@ -13,10 +12,12 @@ from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.ports import Sink
 from gateway.core.request import ChatRequest
 from gateway.engines import parse_usage
+from gateway.fleet.failures import REFUSALS, RETRIED, refusal
 from gateway.http_client import Broken, HttpExchange, NotConnected, TransportError
 from gateway.proxy.endings import broken_off, ending_of_cancellation
 from gateway.proxy.forwarded_attempt import AnswerLimits, ForwardedAttempt
 from gateway.proxy.headers import client_headers
+from gateway.proxy.resume.sent_text import adds_content
 from gateway.proxy.sse import EventFilter, is_plain, json_of
 from gateway.proxy.usage_scan import UsageScan
 
@@ -24,12 +25,6 @@ from gateway.proxy.usage_scan import UsageScan
 _OK = int(HTTPStatus.OK)
 _COMPLETE = Ending.COMPLETE
 _CLIENT_GONE = Ending.CLIENT_GONE
-
-_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
-"""The last event of every stream."""
-
-_TAIL = 64
-"""Bytes at the end of a stream that are searched for it; a proxy's comment may follow it."""
 
 _RETRY_AFTER = b"retry-after"
 _UNENCODED = (b"identity", b"")
@@ -52,12 +47,8 @@ _MAX_REPARSED_BYTES = 2**20
 """A body up to this size is parsed with Python's parser if the fast one refuses it, which is right for NaN. Of a larger
 one the encoding is not checked either."""
 
-_RETRIED = (
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+_UNBUFFERED = (b"x-accel-buffering", b"no")
+"""nginx with its defaults would hold a stream back; other clients ignore it."""
 
 
 class _Body(msgspec.Struct):
@@ -82,8 +73,9 @@ class ResponseRelay:
     Attributes:
         sent_at: See ``InflightRequest``.
         last_byte_at: See ``InflightRequest``.
-        content_at: See ``InflightRequest``.
         expected_seconds: See ``InflightRequest``.
+        content_at: See ``InflightRequest``; of an answer that is not a stream its first byte.
+        client_key: Whether the replica got the client's own key, which it may refuse.
         until: When the replica is silent for too long, in the loop's time. While it is paused because the client does
             not read, only the deadline counts: the connection of the client has a limit of its own.
         status: Status of the answer; None before its head was received.
@@ -107,10 +99,10 @@ class ResponseRelay:
         self._pause_seconds = limits.chunk_timeout_seconds
         self._deadline = deadline = attempt.deadline
         self.sent_at = self.last_byte_at = now = loop.time()
-        self.until = min(now + limits.first_byte_timeout_seconds, deadline)
-        self._first_byte_at: float | None = None
+        self.until = self._first_until = min(now + limits.first_byte_timeout_seconds, deadline)
         self.content_at: float | None = None
         self.expected_seconds = attempt.expected_seconds
+        self.client_key = False
         self._headers: list[tuple[bytes, bytes]] = []
         self._streamed = False
         self._body: bytes | bytearray = bytearray()
@@ -118,7 +110,6 @@ class ResponseRelay:
         self._length: bytes | None = None
         self._answer: bytes | bytearray = bytearray()
         self._usage: Usage | None = None
-        self._tail = b"\n"
         self._rest = b""
         self._parts: deque[bytes] = deque()  # received and not passed on yet
         self.status: int | None = None
@@ -137,14 +128,16 @@ class ResponseRelay:
             Broken: the body has an encoding that was not requested.
         """
         self.status = status
-        self._headers = client_headers(headers, self._attempt.own_headers)
         named = dict(reversed(headers))  # of several with one name the first one counts
+        own, self._location = self._attempt.own_headers, named.get(b"location", b"").decode("latin-1")
         self._length = named.get(b"content-length")
+        if status == _OK and named.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
+            self._streamed = True
+            self._filter = EventFilter(keep_usage=self._request.usage_wanted, seam=self._attempt.seam)
+            own = (*own, _UNBUFFERED)
+        self._headers = client_headers(headers, own)
         if status != _OK:
             return
-        if named.get(b"content-type", b"").startswith(b"text/event-stream"):
-            self._streamed = True
-            self._filter = EventFilter(keep_usage=self._request.usage_wanted)
         encoding = named.get(b"content-encoding", b"")
         if encoding.lower() not in _UNENCODED:
             # It was not requested, and a few bytes of it may decompress to any size.
@@ -157,25 +150,24 @@ class ResponseRelay:
             Broken: it cannot be a part of an answer.
         """
         self.last_byte_at = now = self._loop.time()
-        until = now + self._pause_seconds
-        self.until = until if until < self._deadline else self._deadline  # noqa: FURB136 - min() takes thrice as long
-        if self._first_byte_at is None:
-            if self.status == _OK:
-                self.content_at = self.content_at or now
-            if not self._streamed:
-                self._body += data
-                if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
-                    self._pass_on()
-                return
-            self._first_byte_at = now
-            self._attempt.on_first_byte()
+        if not self._streamed:
+            self.content_at = self.content_at or now
+            self._answers(now)
+            self._body += data
+            if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
+                self._pass_on()
+            return
         size = len(data)
         if self._bytes_left > 0:
             self._bytes_left -= size
             self._answer += data
         sink = self._sink
         if self._filter.at_event and is_plain(data):
-            self._tail = data if size >= _TAIL else self._tail[-_TAIL:] + data
+            if self.content_at is not None:  # as ``_answers``, without a call
+                until = now + self._pause_seconds
+                self.until = until if until < self._deadline else self._deadline  # noqa: FURB136 - min() is slow
+            elif adds_content(data):
+                self._content_came(now)
             if not self.started:
                 self._start()
             sink.write(data, more=True, chunk=chunk)
@@ -217,10 +209,24 @@ class ResponseRelay:
 
     # Passing on
 
+    def _answers(self, now: float) -> None:
+        """The replica works at the answer: the limit of a pause begins anew."""
+        self.until = min(now + self._pause_seconds, self._deadline)
+
+    def _content_came(self, now: float) -> None:
+        self.content_at = now
+        self._answers(now)
+        self._attempt.on_content()
+
     def _filtered(self, data: bytes) -> None:
         """Filter a part of a stream, and pass the result on."""
-        if out := self._filter.feed(data):
-            self._tail = out if len(out) >= _TAIL else self._tail[-_TAIL:] + out
+        out = self._filter.feed(data)
+        if self.content_at is None:
+            if self._filter.content:
+                self._content_came(self._loop.time())
+        elif not self._filter.silent:
+            self._answers(self._loop.time())
+        if out:
             self._write(out, more=True)
         if self._filter.garbled:
             raise Broken("something in the stream is no event")
@@ -233,8 +239,9 @@ class ResponseRelay:
                 that another replica may make good.
         """
         if self._scan is None:
-            if self._attempt.begun or self.status in _RETRIED:
+            if self._attempt.begun or self.status in RETRIED:
                 raise Broken(f"the answer has more than {_MAX_HELD_BYTES >> 20} MiB")
+            self._attempt.on_content()
             self._scan = UsageScan()
             if self._length is not None:
                 self._headers.append((b"content-length", self._length))
@@ -273,7 +280,9 @@ class ResponseRelay:
         """The client reads again, or it is the turn of the next part."""
         if self.ended.done():
             return
-        self.until = min(self._loop.time() + self._pause_seconds, self._deadline)
+        self._answers(self._loop.time())
+        if self.content_at is None:
+            self.until = max(self.until, self._first_until)
         try:
             if self._parts:
                 self._send_parts()
@@ -297,6 +306,10 @@ class ResponseRelay:
         if ending is _COMPLETE:
             if not self._is_whole():
                 ending, self.problem = Ending.BROKEN, "the answer is not whole"
+            elif self.status in REFUSALS and self._scan is None:
+                model, body = self._request.model, bytes(self._body)
+                self.problem = refusal(self.status or 0, body, model, self._location, client_key=self.client_key)
+                ending = Ending.REFUSED if self.problem else ending
         elif self._streamed and ending is not _CLIENT_GONE and self._is_whole():
             ending, self.problem = _COMPLETE, ""  # only the end of the HTTP answer is missing
         self.ending = ending
@@ -315,7 +328,7 @@ class ResponseRelay:
             ending=self.ending,
             status=self.status,
             started=self.started,
-            ttft_seconds=None if self._first_byte_at is None else self._first_byte_at - self.sent_at,
+            ttft_seconds=None if self.content_at is None or not self._streamed else self.content_at - self.sent_at,
             seconds=self._loop.time() - self.sent_at,
             usage=self._usage,
             answer=(bytes(self._answer),) if self._answer and self._bytes_left >= 0 else (),
@@ -359,8 +372,8 @@ class ResponseRelay:
     def _start(self) -> None:
         assert self.status is not None
         self.started = True
-        self._attempt.on_response_started()
-        self._sink.start(self.status, self._headers)
+        if not self._attempt.begun:
+            self._sink.start(self.status, self._headers)
 
     def _write_whole(self, status: int, body: bytes) -> None:
         """Send an answer that is not a stream."""
@@ -379,7 +392,7 @@ class ResponseRelay:
         if self.status != _OK:
             return self.status is not None
         if self._streamed:
-            return _DONE.search(self._tail[-_TAIL:] + self._rest) is not None
+            return self._filter.done
         if self._scan is not None:
             self._usage = self._scan.finish()
             return True

@@ -16,11 +16,11 @@ import orjson
 from gateway.core.json_edit import Path, json_text, replaced
 from gateway.core.ports import Sink
 from gateway.engines import payloads
+from gateway.proxy.resume.joined_stream import END
 from gateway.proxy.sse import json_of
 
 _PLACEHOLDER = re.compile(r"\[[a-z][a-z0-9_-]{0,39}-[0-9]{1,4}\]")
 _BEGINNING = re.compile(r"\[[a-z0-9_-]{0,45}$")
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
 MAX_WHOLE_BYTES = 4 * 2**20
 """A larger answer that is not a stream is passed on as it is: parsing it would stop all other requests meanwhile."""
@@ -67,7 +67,7 @@ class RestoringSink:
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``. The head of an answer that is not a stream waits for the body, whose length changes."""
         self._streamed = any(
-            name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers
+            name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers
         )
         if self._streamed or status != HTTPStatus.OK:
             self._sink.start(status, headers)
@@ -106,7 +106,7 @@ class RestoringSink:
 
     def _events(self, data: bytes) -> Iterator[bytes]:
         start = 0
-        for end in _END.finditer(data):
+        for end in END.finditer(data):
             yield self._event(data[start : end.end()])
             start = end.end()
         if start < len(data):

@@ -14,9 +14,10 @@ import msgspec
 import orjson
 
 from gateway.core.outcome import Usage
-from gateway.engines import parse_usage, payloads
+from gateway.engines import parse_usage
+from gateway.proxy.resume.joined_stream import END, ReopenedStream
+from gateway.proxy.resume.sent_text import adds_content, has_content
 
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _END_BYTES = 4
 _HEAD = b"data: {"
 _HEAD_BYTES = len(_HEAD)
@@ -29,8 +30,15 @@ _LONGEST_EVENT = 2**19
 _MAX_LINES = 4096
 """Maximum lines of one event. Engines send one to three; each is checked."""
 
-_LINE = re.compile(rb"(?:data|event|id|retry)?:|(?:data|event|id|retry)?$")
-"""Field names of an event. Clients ignore other lines silently, so their content would be lost."""
+_COMMENTS = re.compile(rb"(?::[^\r\n]*+(?:\r\n|\n|\r(?=[^\n])))+")
+"""Whole lines of comments. They are passed on before the event that they stand in is complete."""
+
+_NO_FIELD = re.compile(rb"\s*[<>{}\[\]\"]|.*[\x00-\x08\x0e-\x1f]")
+"""The beginning of a line of HTML or JSON, or binary data. Any other unknown name is a field that clients ignore."""
+
+_DONE_AT_END = re.compile(rb"(?:^|[\r\n])data:\s*\[DONE\]\s*$")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMMENT = ord(":")
 
 
 class _Chunk(msgspec.Struct, gc=False):
@@ -48,44 +56,57 @@ class EventFilter:
 
     Args:
         keep_usage: Whether the client requested the usage chunk.
+        seam: Rewrites what is sent to the client, if that has the beginning of another replica's stream.
 
     Attributes:
         at_event: Whether the next piece begins with an event, and may be passed on without ``feed`` if it ``is_plain``.
         usage: The last usage seen; None also if its counts are impossible.
         garbled: Whether an invalid event was received; nothing from there on is passed on.
+        content: Whether a part of the answer was in a piece that ``feed`` got.
+        silent: Whether the last piece that it got had only comments and other records without data.
+        done: Whether the last event with data is the end mark.
     """
 
-    def __init__(self, *, keep_usage: bool) -> None:
+    def __init__(self, *, keep_usage: bool, seam: ReopenedStream | None = None) -> None:
         self._keep_usage = keep_usage
+        self._seam = seam
         self._pending = bytearray()
         self._has_returns = False
         self._unread = False
-        self.at_event = True
+        self.at_event = seam is None
         self.usage: Usage | None = None
         self.garbled = False
+        self.content = self.silent = self.done = False
 
     def feed(self, data: bytes) -> bytes:
         """Process a piece of the stream; returns the bytes to send to the client."""
         if self.garbled:
             return b""
         kept: list[bytes] = []
+        self.silent = not self._unread
         try:
             for event in self._take_events(data):
-                if self._unread or is_plain(event) or event == _DONE or self._read(event):
+                if self._unread or self._is_usual(event) or self._read(event):
                     kept.append(event)
                 self._unread = False  # the end of an overlong event is not an event of its own
         except ValueError:
             self.garbled = True
             self._pending = bytearray()
+        if self._pending and self._pending[0] != _COMMENT:
+            self.silent = False
         if len(self._pending) > _LONGEST_EVENT:
+            self.content = self.content or not self.silent
             kept.append(self.finish())
             self._unread = True
-        self.at_event = not (self._pending or self._unread or self.garbled)
-        return b"".join(kept)
+        # What follows the end mark is read: another event with data would make it incomplete again.
+        self.at_event = not (self._pending or self._unread or self.garbled or self.done or self._seam)
+        sent = b"".join(kept)
+        return sent if self._seam is None else self._seam.feed(sent)
 
     def finish(self) -> bytes:
-        """The incomplete event at the end of the stream."""
+        """The incomplete event at the end of the stream, which may be the end mark without its blank line."""
         rest, self._pending = bytes(self._pending), bytearray()
+        self.done = self.done or _DONE_AT_END.search(rest) is not None
         return rest
 
     def _take_events(self, data: bytes) -> list[bytes]:
@@ -94,10 +115,14 @@ class EventFilter:
         if self._pending:
             start = max(len(self._pending) - _END_BYTES + 1, 0)
             self._pending += data
-            if not self._ends_behind(start):
+            ends_comment = self._pending[0] == _COMMENT and (b"\n" in data or b"\r" in data)
+            if not ends_comment and not self._ends_behind(start):
                 return []
             data = bytes(self._pending)
         events, rest = _divided(data)
+        if not self._unread and (comments := _COMMENTS.match(rest)):
+            events.append(comments[0])
+            rest = rest[comments.end() :]
         if rest or self._pending:
             self._pending = bytearray(rest)
         return events
@@ -105,20 +130,38 @@ class EventFilter:
     def _ends_behind(self, start: int) -> bool:
         """Whether an event ends in the held bytes from ``start`` on."""
         if self._has_returns:
-            return _END.search(self._pending, start) is not None
+            return END.search(self._pending, start) is not None
         return self._pending.find(b"\n\n", start) >= 0
+
+    def _is_usual(self, event: bytes) -> bool:
+        """Whether an event is one of those that need not be read: plain JSON, or the end mark."""
+        is_end = event == _DONE
+        if not is_end and not is_plain(event):
+            return False
+        self.done, self.silent = is_end, False
+        self.content = self.content or adds_content(event)
+        return True
 
     def _read(self, event: bytes) -> bool:
         """Record an event's usage; False if the event is to be removed. Raises ValueError if it is invalid."""
         if event.count(b"\n") + event.count(b"\r") > _MAX_LINES:
             raise ValueError(f"more than {_MAX_LINES} lines")
-        for line in event.splitlines():
-            if not _LINE.match(line):
+        data: list[bytes] = []
+        for line in event.removeprefix(_BYTE_ORDER_MARK).splitlines():
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                data.append(value.strip())
+            elif name and (_NO_FIELD.match(name) or not name.decode()):
                 raise ValueError("a line of no event")
-        payload = b"\n".join(payloads(event))
+        if not any(data):
+            return True  # clients get no event of it
+        self.silent = False
+        self.done = data[-1] == b"[DONE]"
+        payload = b"\n".join(part for part in data if part != b"[DONE]")
         if not payload:
             return True
         chunk = json_of(payload)
+        self.content = self.content or has_content(chunk)
         if not isinstance(chunk, dict) or not isinstance(chunk.get("usage"), dict):
             return True
         self.usage = parse_usage(chunk["usage"])
@@ -130,7 +173,7 @@ def _divided(data: bytes) -> tuple[list[bytes], bytes]:
     if b"\r" not in data:
         *bodies, rest = data.split(b"\n\n")
         return [body + b"\n\n" for body in bodies], rest
-    edges = [0, *(end.end() for end in _END.finditer(data))]
+    edges = [0, *(end.end() for end in END.finditer(data))]
     return [data[start:end] for start, end in itertools.pairwise(edges)], data[edges[-1] :]
 
 

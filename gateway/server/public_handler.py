@@ -21,7 +21,7 @@ class PublicHandler:
     def __init__(self, app: PublicApp) -> None:
         self._generations = app.generations
         self._root_path = app.root_path
-        self._endpoints = {str(endpoint): endpoint for endpoint in Endpoint}
+        self._endpoints = {f"{endpoint}{slash}": endpoint for endpoint in Endpoint for slash in ("", "/")}
         self._asgi = AsgiHandler(app)
 
     @property

@@ -155,6 +155,10 @@ class ReplyWriter:
         self._events += 1
         await self._break_if_due(event)
 
+    async def keep_alive(self) -> None:
+        """Send a comment, as vLLM does with ``--sse-keep-alive-interval``."""
+        await self._body(b": keep-alive\n\n", more=True)
+
     async def close_stream(self) -> None:
         """Send the end mark of an event stream, and end it."""
         await self._body(b"" if self._shows(Fault.NO_DONE) else _DONE, more=True)

@@ -150,6 +150,13 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         "--refuse-cache-salt", dest="refuses_salt", action="store_true", help="answer 400 to requests with a cache_salt"
     )
     parser.add_argument(
+        "--sse-keep-alive-interval",
+        type=float,
+        dest="keep_alive_seconds",
+        metavar="SECONDS",
+        help="a stream gets a comment whenever no token has come for so long, as with vLLM's option (default: never)",
+    )
+    parser.add_argument(
         "--clock",
         type=float,
         dest="clock_seconds",
@@ -281,6 +288,7 @@ def run(args: argparse.Namespace) -> int:
             chat_template=args.chat_template,
             ignores_salt=args.ignores_salt,
             refuses_salt=args.refuses_salt,
+            keep_alive_seconds=args.keep_alive_seconds,
             clock_seconds=args.clock_seconds,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -52,6 +52,8 @@ class EngineConfig:
         ignores_salt: Whether requests share their blocks regardless of ``cache_salt``, as in releases that do not know
             it.
         refuses_salt: Whether requests with a ``cache_salt`` are answered with 400.
+        keep_alive_seconds: A stream gets a comment whenever no token has come for so long, as with vLLM's
+            ``--sse-keep-alive-interval``. None: never.
         clock_seconds: How far its clock is ahead, as its Date headers show it. None: it sends no such header.
     """
 
@@ -84,6 +86,7 @@ class EngineConfig:
     chat_template: Path | None = None
     ignores_salt: bool = False
     refuses_salt: bool = False
+    keep_alive_seconds: float | None = None
     clock_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -92,8 +95,9 @@ class EngineConfig:
         for name, kind in (("flavor", EngineKind), ("event_encoding", EventEncoding), ("event_hashes", EventHashes)):
             if getattr(self, name) not in list(kind):
                 raise ValueError(f"{name} must be {' or '.join(kind)}, not {getattr(self, name)}")
-        for name in ("block_size", "slots", "prefill_rate", "data_parallel_size", "replay_buffer"):
-            if not getattr(self, name) > 0:
+        positive = ("block_size", "slots", "prefill_rate", "data_parallel_size", "replay_buffer", "keep_alive_seconds")
+        for name in positive:
+            if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if self.blocks < 2:
             raise ValueError(f"blocks must be at least 2 (one is the engine's own), not {self.blocks}")

@@ -89,7 +89,7 @@ class EngineApp:
             read_salt=_salt_reader(config),
         )
         self._surface: Surface = (SglangSurface if sglang else VllmSurface)(config, self._identity, ranks, self._reader)
-        self._generator = Generator(Author(encoder), ranks, self._surface)
+        self._generator = Generator(Author(encoder), ranks, self._surface, config.keep_alive_seconds)
         self._routes: Routes = {
             ("GET", "/health"): self._health,
             ("GET", "/v1/models"): self._models,

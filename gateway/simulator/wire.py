@@ -237,9 +237,11 @@ class Generator:
         author: Writes the answers.
         ranks: Compute them.
         surface: Determines the content of usage.
+        keep_alive_seconds: See ``EngineConfig``.
     """
 
-    def __init__(self, author: Author, ranks: Ranks, surface: Surface) -> None:
+    def __init__(self, author: Author, ranks: Ranks, surface: Surface, keep_alive_seconds: float | None) -> None:
+        self._keep_alive_seconds = keep_alive_seconds
         self._author = author
         self._ranks = ranks
         self._surface = surface
@@ -312,7 +314,7 @@ class Generator:
         try:
             await reply.open_stream()
             for generated in range(1, total + 1):
-                index, count = await tokens.get()
+                index, count = await self._next(tokens, reply)
                 for chunk in self._chunks(shape, index, answers[index], count):
                     if request.continuous_usage and not reply.usage_missing:
                         cached = None
@@ -327,6 +329,14 @@ class Generator:
         if request.include_usage and not reply.usage_missing:
             await reply.event(shape.closing(usage(request, total, self._surface.cached_tokens(sequences, request.n))))
         await reply.close_stream()
+
+    async def _next(self, tokens: asyncio.Queue[tuple[int, int]], reply: ReplyWriter) -> tuple[int, int]:
+        while True:
+            try:
+                async with asyncio.timeout(self._keep_alive_seconds):
+                    return await tokens.get()
+            except TimeoutError:
+                await reply.keep_alive()
 
     @staticmethod
     def _chunks(shape: WireShape, index: int, answer: GeneratedAnswer, count: int) -> Iterator[Json]:

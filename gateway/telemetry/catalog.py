@@ -187,8 +187,9 @@ class MetricCatalog:
         self.failovers = Counter(
             "gateway_failovers",
             "Failed attempts at a replica, by stage: connect (no connection), first_byte and stream (disconnect,"
-            " timeout or failure before or after the answer began), status (502, 503, 504), busy (429). All stages but"
-            " stream are retried at another replica, within relay.retries; stream with relay.resume.",
+            " timeout or failure before or after the first content), status (502, 503, 504), busy (429), refused (the"
+            " gateway's key or path, a redirect, a model that is not loaded). All stages but stream are retried at"
+            " another replica, within relay.retries; stream with relay.resume.",
             ("stage",),
             registry=registry,
         )

@@ -38,7 +38,7 @@ async def test_engine_refusal_passes_through_unchanged(gateway, engine, fields, 
     assert metrics.value("gateway_requests_total", status=str(status)) == 1
 
 
-@pytest.mark.parametrize("status", slow_except([400, 401, 404, 422, 429, 500, 503], (400, 429, 503)))
+@pytest.mark.parametrize("status", slow_except([400, 422, 429, 500, 503], (400, 429, 503)))
 async def test_error_bodies_of_any_kind_pass_through(behind, scripted, body, status):
     for said, kind in [
         (b'{ "error" : "Unauthorized" }', "application/json"),
@@ -237,12 +237,6 @@ async def test_usage_missing_harms_nothing(gateway, engine, body):
     assert metrics.value("gateway_cached_tokens_total", evidence="confirmed") == 0
 
 
-async def test_redirect_of_an_engine_is_the_clients_to_follow(behind, scripted):
-    scripted.says(response(b"", "location: http://127.0.0.1:9/", status="307 Temporary Redirect"))
-    answer = await behind.send(BODY)
-    assert answer.status_code == 307
-
-
 async def test_refusing_replica_is_replaced(start_engine, start_gateway, prose, body):
     engines = [await start_engine(), await start_engine()]
     gateway = await start_gateway(*engines)
@@ -263,7 +257,7 @@ async def test_refusing_replica_is_replaced(start_engine, start_gateway, prose, 
 
 
 async def test_each_replica_is_tried_once(start_engine, start_gateway, body):
-    engines = [await start_engine(fault="die_before_first_byte") for _ in range(3)]
+    engines = [await start_engine(fault="die_after_head") for _ in range(3)]
     gateway = await start_gateway(*engines, relay={"retries": 5})
     problem(await gateway.send(body), 502, "replica_disconnected")
     assert [len(engine.requests) for engine in engines] == [1, 1, 1]
@@ -273,7 +267,7 @@ async def test_each_replica_is_tried_once(start_engine, start_gateway, body):
 
 @pytest.mark.parametrize("retries", [0, 1])
 async def test_no_more_replicas_are_tried_than_allowed(start_engine, start_gateway, retries):
-    engines = [await start_engine(fault="die_before_first_byte") for _ in range(3)]
+    engines = [await start_engine(fault="die_after_head") for _ in range(3)]
     gateway = await start_gateway(*engines, relay={"retries": retries})
     problem(await gateway.ask(), 502, "replica_disconnected")
     assert sum(len(engine.requests) for engine in engines) == 1 + retries
@@ -284,7 +278,7 @@ async def test_failing_replica_is_left_out_for_a_while(start_engine, start_gatew
     gateway = await start_gateway(*engines)
     gone = (await gateway.ask(prose(5, 100))).headers["x-gateway-replica"]
     failing = engines[int(gone[1:])]
-    await failing.set_fault("die_before_first_byte")
+    await failing.set_fault("die_after_head")
     answers = [await gateway.ask(prose(5, 100)) for _ in range(5)]
     assert [answer.status_code for answer in answers] == [200] * 5
     assert len(failing.requests) == 2

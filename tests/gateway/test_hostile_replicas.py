@@ -113,7 +113,7 @@ async def test_events_of_one_byte_are_filtered_in_portions(scripted, behind, mon
 
 
 async def test_an_event_of_very_many_lines_ends_the_stream(scripted, behind):
-    scripted.says(STREAM_HEAD + chunk(EVENT % b"x") + chunk(b":\n" * 5000 + b"\n" + DONE) + chunk(b""))
+    scripted.says(STREAM_HEAD + chunk(EVENT % b"x") + chunk(b"id\n" * 5000 + b"\n" + DONE) + chunk(b""))
     answer = await behind.send(STREAM)
     assert b"replica_disconnected" in answer.content
 

@@ -29,8 +29,9 @@ class QuietAttempt:
 
     salt = trace_headers = None
     own_headers = ()
-    begun = False
     expected_seconds = 1.0
+    begun = is_retry = False
+    seam = None
 
     def __init__(self, deadline=1e9):
         self.body = EngineBody(Turns())
@@ -39,10 +40,7 @@ class QuietAttempt:
     def retry_after_seconds(self):
         return 1
 
-    def on_first_byte(self):
-        pass
-
-    def on_response_started(self):
+    def on_content(self):
         pass
 
 

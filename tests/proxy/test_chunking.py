@@ -205,7 +205,7 @@ def test_an_event_that_is_split_over_chunks_is_passed_on_once():
 async def test_nothing_is_passed_on_behind_an_invalid_event():
     client = Client(())
     relay = relaying(client)
-    relay.body_received(b"data: {}\n\n" * 600 + b"nonsense\n\n")
+    relay.body_received(b"data: {}\n\n" * 600 + b"<nonsense>\n\n")
     assert await relay.ended is Ending.BROKEN
     passed = client.got
     with contextlib.suppress(Broken):

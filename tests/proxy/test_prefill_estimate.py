@@ -35,8 +35,9 @@ def attempting(prefill_seconds, *, stream=False):
         is_text=False,
     )
     context = SimpleNamespace(
-        encoded=encoded, body=None, deadline=1e9, grant=Grant(), stream=None, trace=None, dispatched_at=0.0
+        encoded=encoded, body=None, deadline=1e9, grant=Grant(), trace=None, dispatched_at=0.0, begun=False, seam=None
     )
+    context.tried, context.drop_content = set(), lambda: None
     placed = SimpleNamespace(decision=decision, replica=at, chains=(), indexed=False)
     return Attempt(context, placed, None, {MODEL}, capacity.append), at, capacity
 
@@ -72,6 +73,6 @@ async def test_the_first_byte_shows_when_the_prompt_of_a_stream_is_computed():
     attempt, at, _ = attempting(0.0, stream=True)
     await asyncio.sleep(0.01)
     assert at.prefill_tokens == TOKENS
-    attempt.on_first_byte()
+    attempt.on_content()
     assert at.prefill_tokens == 0
     attempt.done()

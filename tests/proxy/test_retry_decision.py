@@ -11,10 +11,13 @@ GOOD = RetryChances(
     is_slow=False, can_continue=True, tries_left=1, was_busy=False, other_replica=True, budget_left=True
 )
 
+FREE = {FailureStage.CONNECT, FailureStage.REFUSED}
+"""Such a replica has computed nothing: the retry costs no more than the request."""
+
 
 @pytest.mark.parametrize("stage", FailureStage)
 def test_every_failure_is_retried_if_nothing_is_against_it(stage):
-    assert decide(stage, GOOD) == Retry(takes_budget=stage is not FailureStage.CONNECT)
+    assert decide(stage, GOOD) == Retry(takes_budget=stage not in FREE)
 
 
 @pytest.mark.parametrize("stage", FailureStage)
@@ -28,8 +31,7 @@ def test_no_failure_is_retried_against_these(stage, against):
     [
         ({"can_continue": False}, {FailureStage.STREAM}),
         ({"was_busy": True}, {FailureStage.BUSY}),
-        # A replica that could not be connected to has computed nothing: its retry costs no more than the request.
-        ({"budget_left": False}, set(FailureStage) - {FailureStage.CONNECT}),
+        ({"budget_left": False}, set(FailureStage) - FREE),
     ],
     ids=str,
 )

@@ -256,6 +256,7 @@ async def test_token_ids_are_believed_before_the_tokenizer():
     assert sum("prompt_token_ids" in c for c in chunks(client.got)) == 1
 
 
+ANSWERED = Outcome(Ending.COMPLETE, 200, True, 0.1, 0.2, None, streamed=True)
 FAILED = b'data: {"error":{"message":"EngineDeadError","type":"InternalServerError","code":500}}\n\n'
 
 
@@ -264,9 +265,10 @@ async def test_an_engine_that_says_itself_that_it_failed(pieces):
     client = Client()
     stream = stream_to(client)
     assert await play(stream, opening(), said("ab"), *pieces)
-    assert stream.ended(Ending.COMPLETE, started=True) == (Ending.BROKEN, True)
+    noted = stream.note(ANSWERED)
+    assert (noted.ending, noted.has_content) == (Ending.BROKEN, True)
     outcome = await finish(stream, opening(), said("c", "stop"), DONE, reported=Usage(7, 1, 0))
-    assert stream.ended(Ending.COMPLETE, started=True) == (Ending.COMPLETE, True)
+    assert stream.note(ANSWERED) == ANSWERED
     assert outcome.ending is Ending.COMPLETE
     assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks(client.got)) == "abc"
 
@@ -284,8 +286,8 @@ async def test_an_engine_whose_first_event_is_an_error_has_sent_nothing():
     client = Client()
     stream = stream_to(client)
     await play(stream, FAILED, DONE)
-    assert stream.ended(Ending.COMPLETE, started=True) == (Ending.BROKEN, False)
-    assert not stream.note(Outcome(Ending.COMPLETE, 200, True, 0.1, 0.2, None)).started
+    noted = stream.note(ANSWERED)
+    assert (noted.ending, noted.has_content, noted.started) == (Ending.BROKEN, False, False)
     assert client.heads == []
     outcome = await finish(stream, opening(), said("c", "stop"), DONE, reported=Usage(5, 1, 0))
     assert client.heads == [200]

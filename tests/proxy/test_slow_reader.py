@@ -76,7 +76,7 @@ async def test_many_short_lines_are_passed_on_in_parts_between_which_others_run(
 async def test_what_was_held_is_checked_when_the_client_reads_again():
     reader = Reader(0)
     relay = relaying(reader)
-    relay.body_received(b"data: {}\n\n" * 600 + b"nonsense\n\n")
+    relay.body_received(b"data: {}\n\n" * 600 + b"<nonsense>\n\n")
     reader.read(1000)
     assert await relay.ended is Ending.BROKEN
     assert b"nonsense" not in reader.written

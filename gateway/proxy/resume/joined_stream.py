@@ -1,16 +1,17 @@
 """Rewrites the events of a continuation to match the stream that the client has."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
 
 from gateway.core.outcome import Usage
 from gateway.engines import parse_usage, payloads
-from gateway.proxy.resume.sent_text import HEAD, SentText, is_opening, text_of
+from gateway.proxy.resume.sent_text import HEAD, SentText, has_content, is_opening, text_of
 
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+"""The end of an event: two line ends of any kind."""
 
 
 class JoinedStream:
@@ -59,8 +60,10 @@ class JoinedStream:
         choices = chunk.get("choices") if isinstance(chunk, dict) else None
         if not isinstance(choices, list):
             return event
-        if choices and not self._takes(choices[0]):
+        kept = [choice for choice in choices if self._takes(choice)]
+        if choices and not kept:
             return b""
+        chunk["choices"] = kept
         for name in HEAD:
             chunk.pop(name, None)
         chunk = {**self._sent.head, **chunk}
@@ -96,6 +99,44 @@ class JoinedStream:
         return text[same:]
 
 
+class ReopenedStream(JoinedStream):
+    """Rewrites the whole stream of another replica for a client that has the beginning of one, without content.
+
+    Args:
+        head: The members that all chunks of the first stream share.
+        roles: The choices whose role the client has.
+    """
+
+    def __init__(self, head: Mapping[str, Any], roles: set[Any]) -> None:
+        super().__init__(SentText(head, "", 0, None, None, False, None, False), 0, None, "")
+        self._roles = roles
+
+    def _takes(self, choice: Any) -> bool:
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        if not isinstance(delta, dict) or "role" not in delta:
+            return True
+        if (index := choice.get("index")) in self._roles:
+            del delta["role"]
+            return has_content({"choices": [choice]})
+        self._roles.add(index)
+        return True
+
+
+def reopened(events: bytes) -> ReopenedStream | None:
+    """What makes another replica's stream go on behind these events, which have no content; None: nothing is needed."""
+    seam: ReopenedStream | None = None
+    for payload in payloads(events):
+        try:
+            chunk = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(chunk, dict) and isinstance(choices := chunk.get("choices"), list):
+            seam = seam or ReopenedStream({name: chunk[name] for name in HEAD if name in chunk}, set())
+            for choice in choices:
+                seam._takes(choice)  # notes the role
+    return seam
+
+
 def written_usage(usage: Usage) -> dict[str, Any]:
     """A chunk as an event, in the engines' format."""
     return _written({}, usage)
@@ -116,7 +157,7 @@ def _written(before: dict[str, Any], usage: Usage) -> dict[str, Any]:
 
 def _divided(events: bytes) -> Iterator[bytes]:
     start = 0
-    for end in _END.finditer(events):
+    for end in END.finditer(events):
         yield events[start : end.end()]
         start = end.end()
     if start < len(events):

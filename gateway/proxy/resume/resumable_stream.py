@@ -15,8 +15,8 @@ from gateway.core.request import ChatRequest, Endpoint
 from gateway.http_client import Broken
 from gateway.proxy.endings import broken_off
 from gateway.proxy.resume.continued import continued_body, continued_chat, tokens_left
-from gateway.proxy.resume.joined_stream import JoinedStream, written_usage
-from gateway.proxy.resume.sent_text import SentText, is_failure, read_sent_text
+from gateway.proxy.resume.joined_stream import JoinedStream, reopened, written_usage
+from gateway.proxy.resume.sent_text import SentText, adds_content, is_failure, read_sent_text
 from gateway.tokenize.local import LocalEncoder
 
 _MAX_BYTES = 4 * 2**20
@@ -40,6 +40,7 @@ class ResumableStream:
     Attributes:
         request: The request to send to the next replica.
         begun: Whether the client has got anything.
+        has_content: Whether it has got content: otherwise the next replica makes the whole answer.
         resumed: How many times the stream was continued at another replica.
         began_at: Dispatch time of the attempt that began the answer, in monotonic seconds.
     """
@@ -48,7 +49,7 @@ class ResumableStream:
         self, request: ChatRequest, sink: Sink, tokenizer: LocalEncoder | None, prompt_tokens: int | None
     ) -> None:
         self.request = request
-        self.begun = False
+        self.begun = self.has_content = False
         self.resumed = 0
         self.began_at = 0.0
         self._asked = request
@@ -107,6 +108,7 @@ class ResumableStream:
         if not self.begun:
             self.begun = True
             self._sink.start(*self._head)
+        self.has_content = self.has_content or adds_content(data)
         self._sink.write(data, more=more)
         self._room -= len(data)
         if self._room < 0:
@@ -117,25 +119,24 @@ class ResumableStream:
     def attempt(self, at: float) -> None:
         """Begin an attempt, ``at`` monotonic seconds."""
         self._failure = b""
-        if self.begun:
+        if self.has_content:
             self.resumed += 1
             self._seam = self._next
         else:
             self.began_at = at
+            self._seam = reopened(bytes(self._record))
 
-    def ended(self, ending: Ending, *, started: bool) -> tuple[Ending, bool]:
-        """The real ending of an attempt, and whether the client got anything of it.
+    def note(self, outcome: Outcome) -> Outcome:
+        """Record the end of an attempt; returns its corrected outcome.
 
         An engine may report its failure in a well-formed stream, even as the first event.
         """
-        return Ending.BROKEN if self._failure and ending is Ending.COMPLETE else ending, started and self.begun
-
-    def note(self, outcome: Outcome) -> Outcome:
-        """Record the end of an attempt; returns its corrected outcome."""
-        ending, started = self.ended(outcome.ending, started=outcome.started)
+        ending = Ending.BROKEN if self._failure and outcome.ending is Ending.COMPLETE else outcome.ending
+        ttft_seconds = outcome.ttft_seconds if self.has_content else None
         if self._ttft_seconds is None:
-            self._ttft_seconds = outcome.ttft_seconds if started else None
-        return msgspec.structs.replace(outcome, ending=ending, started=started)
+            self._ttft_seconds = ttft_seconds
+        started = outcome.started and self.begun
+        return msgspec.structs.replace(outcome, ending=ending, started=started, ttft_seconds=ttft_seconds)
 
     @property
     def pieced(self) -> bool:

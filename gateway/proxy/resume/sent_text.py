@@ -115,6 +115,43 @@ def is_failure(events: bytes) -> bool:
     return False
 
 
+_CONTENT = ("text", "finish_reason", "logprobs", "token_ids")
+"""Members of a choice that are a part of the answer, beside those of its message."""
+
+
+def has_content(chunk: object) -> bool:
+    """Whether the JSON of an event holds a part of the answer, or an error.
+
+    An event without choices does not, nor does one that only names the role: engines and proxies may send these before
+    the prompt is computed, and the same event comes from any other replica.
+    """
+    if not isinstance(chunk, dict):
+        return bool(chunk)
+    choices = chunk.get("choices")
+    if not isinstance(choices, list):
+        return "error" in chunk or chunk.get("object") == "error"
+    return any(map(_is_content, choices))
+
+
+def adds_content(events: bytes) -> bool:
+    """Whether one of these complete events ``has_content``."""
+    for payload in payloads(events):
+        try:
+            if payload and has_content(orjson.loads(payload)):
+                return True
+        except orjson.JSONDecodeError:
+            return True  # such as NaN: it cannot be judged
+    return False
+
+
+def _is_content(choice: object) -> bool:
+    if not isinstance(choice, dict):
+        return True
+    delta = choice.get("delta")
+    more = any(value for name, value in delta.items() if name != "role") if isinstance(delta, dict) else bool(delta)
+    return more or any(choice.get(name) for name in _CONTENT)
+
+
 def text_of(choice: Any) -> str | None:
     """The text that a chunk's choice adds; None if it holds anything else."""
     if not isinstance(choice, dict) or choice.get("index", 0) != 0 or choice.get("logprobs"):

@@ -36,13 +36,15 @@ const TEXTS = {
     if (warming) return "Its cache is being filled; it takes requests only for want of others.";
     return "It has just come up: it gets its share of the requests little by little.";
   },
-  suspect({ failures_in_a_row: failures, left_out_seconds: left }) {
+  suspect({ failures_in_a_row: failures, left_out_seconds: left, refusal }) {
+    if (refusal) return `${refused(refusal)} ${avoided(left)}`;
     if (!failures) return "It sent a request away because it has too many. Others are preferred for a moment.";
     const failed = failures > 1 ? `It failed ${failures} times in a row.` : "It failed a request.";
     return `${failed} ${avoided(left)}`;
   },
-  ejected({ up, failures_in_a_row: failures, left_out_seconds: left }) {
+  ejected({ up, failures_in_a_row: failures, left_out_seconds: left, refusal }) {
     if (!up) return "Its health checks fail. See whether the engine runs, and whether the gateway reaches its address.";
+    if (refusal) return `${refused(refusal)} ${avoided(left)}`;
     return `Its health checks pass, but it failed ${failures} times in a row. ${avoided(left)} The engine's log says why.`;
   },
   stuck({ left_out_seconds: left }) {
@@ -57,6 +59,8 @@ const TEXTS = {
     return `${why} ${rest}${up === false ? " Its health checks fail." : ""}`;
   },
 };
+
+const refused = (refusal) => `Its health checks pass, but it refuses requests of the gateway. ${refusal}.`;
 
 const avoided = (seconds) =>
   seconds > 0
