@@ -159,6 +159,7 @@ class Snapshots:
                 "block_size": facts.block_size,
                 "prefix_caching": facts.prefix_caching,
                 "usage_details": replica.usage_details,
+                "prompt_finding": replica.prompt_finding,
                 "running": facts.running,
                 "waiting": facts.waiting,
                 "cache_use": facts.cache_use,

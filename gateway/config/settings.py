@@ -74,6 +74,10 @@ class ModelSettings(BaseModel):
     """How the template takes a message's content parts, as the engine's `--chat-template-content-format`: joined
     (`string`) or as a list (`openai`). `auto` reads it off the template, as the engine does."""
 
+    exclude_tools_when_tool_choice_none: bool | None = None
+    """Whether vLLM runs with the flag of this name, which leaves tools out of a prompt when `tool_choice` is `none`.
+    Null: found out from the prompt tokens that answers report, after the first such request."""
+
     template_version: str | None = Field(default=None, min_length=1)
     """Label of the operator for the template in use. A new label makes prefixes count as different from those before.
     Null: only the template's own hash distinguishes versions."""

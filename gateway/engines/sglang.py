@@ -51,12 +51,14 @@ class ServerFacts:
         version: The engine's release.
         root: The files it serves, and the version of their weights, which can be exchanged while it runs. Its
             ``/v1/models`` has the served name there.
+        probe: Token ids that its ``/tokenize`` makes of ``PROBE``, little-endian u32; from 0.5.12 on.
     """
 
     prefix_caching: bool | None = None
     usage_details: bool | None = None
     version: str | None = None
     root: str | None = None
+    probe: bytes | None = None
 
 
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:

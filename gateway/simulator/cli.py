@@ -147,6 +147,9 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         help="share blocks regardless of cache_salt, as releases that do not know it",
     )
     parser.add_argument(
+        "--exclude-tools-when-tool-choice-none", action="store_true", help="as vLLM's flag; SGLang always does so"
+    )
+    parser.add_argument(
         "--refuse-cache-salt", dest="refuses_salt", action="store_true", help="answer 400 to requests with a cache_salt"
     )
     parser.add_argument(
@@ -271,6 +274,7 @@ def run(args: argparse.Namespace) -> int:
             event_encoding=args.event_encoding,
             event_hashes=args.event_hashes,
             chat_template=args.chat_template,
+            excludes_tools=args.exclude_tools_when_tool_choice_none,
             ignores_salt=args.ignores_salt,
             refuses_salt=args.refuses_salt,
             clock_seconds=args.clock_seconds,

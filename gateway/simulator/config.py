@@ -48,6 +48,7 @@ class EngineConfig:
         event_hashes: How events name blocks.
         record_requests: How many of the last POST requests to keep, raw.
         chat_template: Jinja file to use in place of the tokenizer's own template; None: that one.
+        excludes_tools: Whether vLLM leaves tools out of a prompt whose ``tool_choice`` is ``none``.
         ignores_salt: Whether requests share their blocks regardless of ``cache_salt``, as in releases that do not know
             it.
         refuses_salt: Whether requests with a ``cache_salt`` are answered with 400.
@@ -80,6 +81,7 @@ class EngineConfig:
     event_hashes: EventHashes = EventHashes.INT
     record_requests: int = 0
     chat_template: Path | None = None
+    excludes_tools: bool = False
     ignores_salt: bool = False
     refuses_salt: bool = False
     clock_seconds: float | None = None
