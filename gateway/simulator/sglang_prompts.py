@@ -3,17 +3,17 @@
 From ``sglang/srt/entrypoints/openai``: ``serving_chat.py`` and ``protocol.py``. Text only.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import orjson
 
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.request import Endpoint
 from gateway.tokenize.local import LocalEncoder
 
-_TOOL = ("description", "parameters", "name", "strict")
-"""Members of a function; the first two are there in any case."""
+_MEMBERS = frozenset({"description", "name", "parameters", "strict", "defer_loading"})
 
 _LOOP = re.compile(r"for \w+ in (?:message|msg|m)(?:\.content|\[.content.\])|image|audio|video|vision")
 
@@ -62,7 +62,7 @@ def _message(message: Any, *, joins: bool) -> dict[str, Any]:
         texts = [part["text"] for part in content if part["type"] == "text"]
         joined = joins or message["role"] == "tool"
         content = " ".join(texts) if joined else [{"type": "text", "text": text} for text in texts]
-    shown = {"role": message["role"], "content": content}
+    shown = {"role": message["role"].lower(), "content": content}
     if message["role"] == "user":
         return shown
     for name in ("tool_call_id", "name", "reasoning_content"):
@@ -75,15 +75,23 @@ def _message(message: Any, *, joins: bool) -> dict[str, Any]:
 def _call(call: Any) -> dict[str, Any]:
     name, arguments = call["function"].get("name"), call["function"].get("arguments")
     if isinstance(arguments, str):
-        arguments = {**json.loads(arguments)}
-    return {"id": call.get("id"), "index": None, "type": "function", "function": {"name": name, "arguments": arguments}}
+        arguments = {**orjson.loads(arguments)}
+    return {
+        "id": call.get("id"),
+        "index": call.get("index"),
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 def _tools(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     choice, shown = fields.get("tool_choice"), []
     for tool in [] if choice == "none" else fields.get("tools") or ():
-        given = {name: value for name, value in tool["function"].items() if name in _TOOL and value is not None}
-        function = {name: given.get(name) for name in (*tool["function"], *_TOOL[:2]) if name in (*given, *_TOOL[:2])}
-        if isinstance(choice, str | None) or choice["function"]["name"] == given["name"]:
-            shown.append({"type": "function", "function": function, "defer_loading": None})
+        deferred = tool.get("defer_loading")
+        given = {"defer_loading": deferred, **tool["function"]} if deferred is not None else dict(tool["function"])
+        order = [*tool["function"], "description", "parameters", "defer_loading"]
+        kept = [name for name in order if given.get(name) is not None or name in ("description", "parameters")]
+        function = {name: given.get(name) for name in kept if name in _MEMBERS}
+        if isinstance(choice, str | None) or choice["function"]["name"] == function["name"]:
+            shown.append({"type": "function", "function": function, "defer_loading": deferred})
     return shown

@@ -299,20 +299,22 @@ class Encoder:
             Overloaded: as ``encode``.
         """
 
+        local = self.local
+        if local is None:
+            return [0 for _ in rules]
+
         def encoded(endpoint: Endpoint, each: ChatRules) -> bytes:
             try:
-                return b"".join(self._checked_parts(endpoint, fields, each))
+                return b"".join(local.encode(endpoint, fields, each))
             except TokenizerUnavailable:
                 return b""
 
         parts = await self._work(request, lambda endpoint, _: tuple(encoded(endpoint, each) for each in rules))
         return [len(part) // TOKEN_BYTES for part in parts]
 
-    def _checked_parts(
-        self, endpoint: Endpoint, fields: Mapping[str, Any], other: ChatRules | None = None
-    ) -> tuple[bytes, ...]:
+    def _checked_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         check_size(endpoint, fields)
-        return given_ids(endpoint, fields) if self.local is None else self.local.encode(endpoint, fields, other)
+        return given_ids(endpoint, fields) if self.local is None else self.local.encode(endpoint, fields)
 
     async def _stand_in(self, request: ChatRequest) -> TokenizedPrompt:
         return TokenizedPrompt(await self._work(request, stand_in), TokenSource.TEXT, variant="text")

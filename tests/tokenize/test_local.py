@@ -8,9 +8,9 @@ from transformers import AutoTokenizer
 
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.request import Endpoint
+from gateway.engines.vllm_prompts import conversation, developer_as_system
 from gateway.tokenize import proof_corpus as corpus
 from gateway.tokenize.chat_template import ChatTemplate, detect_content_format
-from gateway.engines.vllm_prompts import conversation, developer_as_system
 from gateway.tokenize.load_tokenizer import BUILTIN, load_local
 
 DEMO = BUILTIN / "demo"
