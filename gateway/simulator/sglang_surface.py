@@ -187,7 +187,7 @@ class SglangSurface:
 
     async def _tokenize(self, call: Call) -> None:
         fields = call.fields()
-        endpoint = Endpoint.CHAT if "messages" in fields else Endpoint.COMPLETIONS
+        endpoint = Endpoint.CHAT if "messages" in fields and self._config.render else Endpoint.COMPLETIONS
         prompts = self._reader.prompts(endpoint, fields)
         counts = [len(prompt) // TOKEN_BYTES for prompt in prompts]
         several = isinstance(fields.get("prompt"), list)
