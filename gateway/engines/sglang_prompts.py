@@ -24,25 +24,22 @@ from gateway.core.prompt import ContentFormat, Message
 
 
 class ToolForm(StrEnum):
-    """How a release prints a tool, named by these releases.
+    """How a tool is printed, by the releases that do so.
 
-    The typed model's order is ``description``, ``name``, ``parameters``, ``strict``. Up to 0.5.22 all of them are
-    there, ``strict`` with its default. From 0.5.11 a tool has ``defer_loading`` behind its function.
+    The type's order is ``description``, ``name``, ``parameters``, ``strict``. Up to 0.5.22 all of them are there, from
+    0.5.23 on in the client's order, and ``strict`` only if given. From 0.5.11 on ``defer_loading`` is behind them.
     """
 
     OLD = "up to 0.5.10"
     DEFERRED = "0.5.11 to 0.5.22"
     AS_SENT = "0.5.23"
-    """In the order in which the client sent them, the missing ones but ``strict`` behind."""
 
 
 _ROLES = frozenset({"system", "assistant", "tool", "function", "developer", "latest_reminder", "root"})
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "tools", "prefix")
 """Of messages besides role and content, in the engine's order. A user's message has none of them."""
 
-_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"})
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
-_YES = frozenset({"1", "true", "yes", "y", "on"})
 
 PROBE: Mapping[str, Any] = {
     "messages": [{"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "two"}]}],
@@ -80,7 +77,7 @@ class SglangRules:
     @property
     def label(self) -> str:
         """See ``VllmRules``."""
-        return f"SGLang {self.tool_form}"
+        return f"SGLang {self.tool_form}" + f" with content as `{self.content_format}`" * bool(self.content_format)
 
     def tools(self, fields: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """All of them, the one that ``tool_choice`` names, or none."""
@@ -119,16 +116,15 @@ class SglangRules:
         given = fields.get("chat_template_kwargs") or {}
         if not isinstance(given, dict) or "chat_template" in given:
             raise TokenizerUnavailable("chat_template_kwargs is not an object, or brings a chat template")
-        effort, thinks = _effort(fields)
-        wanted = {} if thinks is None else {"thinking": thinks, "enable_thinking": thinks}
-        wanted |= {name: value for name, value in given.items() if name != "reasoning_effort"}
-        if (own := given.get("reasoning_effort")) is not None:
-            effort = own
-        return (
-            ({} if effort is None else {"reasoning_effort": effort})
-            | {**defaults, **wanted}
-            | {"add_generation_prompt": True}
-        )
+        effort, own = fields.get("reasoning_effort"), given.get("reasoning_effort")
+        if isinstance(fields.get("reasoning"), dict) or not isinstance(effort, str | float | None):
+            raise TokenizerUnavailable("how the engine is asked to reason is left to it")
+        thinks = effort != "none"
+        merged = {"reasoning_effort": effort if own is None else own} if (effort, own) != (None, None) else {}
+        merged |= defaults
+        merged |= {} if effort is None else {"thinking": thinks, "enable_thinking": thinks}
+        merged |= {name: value for name, value in given.items() if name != "reasoning_effort"}
+        return merged | {"add_generation_prompt": True}
 
     def _message(self, message: Any, content_format: ContentFormat) -> Message:
         role = message.get("role") if isinstance(message, dict) else None
@@ -224,38 +220,13 @@ def _tool_call(call: Any, role: str) -> dict[str, Any]:
 
 
 def _check_types(schema: Any) -> None:
-    """The engine writes types that JSON Schema does not have (``int``, ``varchar``) in other words, for which it has a
-    long table: such a tool is left to it."""
-    waiting = [schema]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            kind = each.get("type")
-            if any(isinstance(one, str) and one not in _TYPES for one in (kind if isinstance(kind, list) else [kind])):
-                raise TokenizerUnavailable("a tool has parameters of a type that the engine renames")
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
-
-
-def _effort(fields: Mapping[str, Any]) -> tuple[Any, bool | None]:
-    """The effort that a request asks for, and whether it asks for reasoning at all; None for what it does not say."""
-    effort, thinks = fields.get("reasoning_effort"), None
-    reasoning = fields.get("reasoning")
-    if isinstance(reasoning, dict):
-        own = reasoning.get("effort")
-        own = reasoning.get("reasoning_effort") if own is None else own
-        effort = effort if own is None else own
-        enabled = reasoning.get("enabled")
-        enabled = reasoning.get("enable") if enabled is None else enabled
-        if enabled.strip().lower() in _YES if isinstance(enabled, str) else enabled:
-            thinks = True
-    if effort is None:
-        return None, thinks
-    try:
-        return (effort if effort in _EFFORTS else float(effort)), effort != "none"
-    except (TypeError, ValueError):
-        raise TokenizerUnavailable("the engine refuses this reasoning effort") from None
+    """Types that JSON Schema does not have (``int``, ``varchar``) get other names, by a long table of the engine."""
+    if isinstance(schema, dict):
+        kind = schema.get("type")
+        if any(isinstance(one, str) and one not in _TYPES for one in (kind if isinstance(kind, list) else [kind])):
+            raise TokenizerUnavailable("a tool has parameters of a type that the engine renames")
+    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _check_types(each)
 
 
 def _list(value: Any) -> list[Any]:

@@ -225,7 +225,8 @@ class VllmRules:
     @property
     def label(self) -> str:
         """Engine, release and flags, for messages."""
-        return "vLLM" + " --exclude-tools-when-tool-choice-none" * self.excludes_tools
+        excludes = " --exclude-tools-when-tool-choice-none" * self.excludes_tools
+        return f"vLLM{excludes}" + f" with content as `{self.content_format}`" * bool(self.content_format)
 
     def tools(self, fields: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """The request's tools as the template gets them; None where there are none."""

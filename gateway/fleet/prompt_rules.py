@@ -4,10 +4,9 @@ Metrics tell the kind of engine and ``/server_info`` the release of an SGLang. F
 in those that an SGLang's ``/tokenize`` makes of a probe, and in how many prompt tokens an answer reports.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 import structlog
@@ -27,9 +26,10 @@ _MOST_TRIES = 8
 _MOST_BYTES = 512 * 1024
 """Of the body of such a request: rendered eight times, it takes a thread about a second."""
 
-_TEMPLATE_FIX = (
-    "compare models[].tokenizer, chat_template and chat_template_kwargs with the engine's --tokenizer, --chat-template "
-    "and default template arguments"
+_FIX = (
+    "set models[].tokenizer, chat_template, chat_template_kwargs, content_format and "
+    "exclude_tools_when_tool_choice_none to what the engine was started with (--tokenizer, --chat-template and so on), "
+    "and serve other engines as a model of their own"
 )
 
 _log = structlog.get_logger("gateway.fleet.prompts")
@@ -76,8 +76,9 @@ class PromptRules:
             identity = (replica.facts.kind, version, probe)
             if (known := self._found.get(replica.id)) is None or known.identity != identity:
                 replica.prompt_finding = ""
-                self._found[replica.id] = _Found(identity, self._rules(replica.facts.kind, version or ""))
-                self._examine(replica, probe)
+                rules = chat_rules(replica.facts.kind, version or "", excludes_tools=bool(self._excludes_tools))
+                self._found[replica.id] = _Found(identity, rules)
+                self._examine(replica, self._found[replica.id], probe)
         self._choose()
 
     async def counted(self, replica: Replica, request: ChatRequest, own: int, counted: int) -> None:
@@ -102,46 +103,34 @@ class PromptRules:
         except Overloaded:
             return
         equal = [each for each, tokens in zip(others, counts, strict=True) if tokens == counted]
-        kind, given = replica.facts.kind, self._excludes_tools is not None
+        kind = replica.facts.kind
         learned = [each for each in equal if kind in (None, each.engine) and each.content_format is None]
-        if request.endpoint is Endpoint.CHAT and learned and not (given and learned[0].engine is EngineKind.VLLM):
+        if self._excludes_tools is not None:
+            learned = [each for each in learned if each.engine is not EngineKind.VLLM]
+        if learned:
             found.rules, found.certain = learned[0], True
             _log.info("prompt_rules_found", replica=replica.id, rules=found.rules.label, because=seen)
             self._choose()
-            if self._encoder.rules != found.rules:
-                self._differs(replica, seen, f"it follows {found.rules.label}", "serve it as a model of its own")
-        elif equal and equal[0].content_format is not None:
-            taken = equal[0].content_format
-            self._differs(replica, seen, f"it takes content as `{taken}`", f"set models[].content_format: {taken}")
-        elif equal:
-            fix = "correct its URL, or exclude_tools_when_tool_choice_none, by the engine's flags"
-            self._differs(replica, seen, f"it counts as {equal[0].label}", fix)
-        else:
-            self._differs(replica, seen, "its tokenizer, chat template or template arguments differ", _TEMPLATE_FIX)
+        if not learned or self._encoder.rules != found.rules:
+            self._differs(replica, seen, f"it counts as {equal[0].label}" if equal else "")
 
-    def _rules(self, kind: EngineKind | None, version: str) -> ChatRules:
-        return chat_rules(kind, version, excludes_tools=bool(self._excludes_tools))
-
-    def _examine(self, replica: Replica, probe: bytes | None) -> None:
+    def _examine(self, replica: Replica, found: _Found, probe: bytes | None) -> None:
         """Compare the tokens that an SGLang has made of the probe."""
-        found, local = self._found[replica.id], self._encoder.local
+        local = self._encoder.local
         if replica.server is None or replica.facts.kind is not EngineKind.SGLANG:
             return
-        if probe is None:
-            if local is None:
-                said = "its /tokenize takes no chat requests, so chats are routed by their text"
-                self._differs(replica, said, "the gateway has no tokenizer", "set models[].tokenizer to its files")
-            self._encoder.takes_chats(False)
-            return
-        self._encoder.takes_chats(True)
-        if local is None:
+        self._encoder.takes_chats(probe is not None)
+        if local is None and probe is None:
+            cause = "the gateway has no tokenizer of the model, so chats are routed by their text"
+            self._differs(replica, "its /tokenize takes no chat requests", cause)
+        if local is None or probe is None:
             return
         for rules in (found.rules, *other_rules(found.rules)):
-            if _tokens(local.encode, PROBE, rules) == probe:
-                found.rules, found.certain = rules, True
-                return
-        said = "it makes other tokens of a test prompt"
-        self._differs(replica, said, "its tokenizer or chat template differ", _TEMPLATE_FIX)
+            with contextlib.suppress(TokenizerUnavailable):
+                if local.encode(Endpoint.CHAT, PROBE, rules) == (probe,):
+                    found.rules, found.certain = rules, True
+                    return
+        self._differs(replica, "it makes other tokens of a test prompt")
 
     def _choose(self) -> None:
         """Encode by the rules of most replicas: of those whose tokens have shown them, or of all."""
@@ -152,13 +141,7 @@ class PromptRules:
             self._encoder.use(votes.most_common(1)[0][0])
             _log.info("prompt_rules_in_use", model=self._model, rules=self._encoder.rules.label)
 
-    def _differs(self, replica: Replica, seen: str, cause: str, fix: str) -> None:
-        replica.prompt_finding = f"{seen[:1].upper()}{seen[1:]}: {cause}. To do: {fix}."
-        _log.warning("prompt_tokens_differ", replica=replica.id, model=self._model, seen=seen, cause=cause, fix=fix)
-
-
-def _tokens(encode: Any, fields: Mapping[str, Any], rules: ChatRules) -> bytes | None:
-    try:
-        return b"".join(encode(Endpoint.CHAT, fields, rules))
-    except TokenizerUnavailable:
-        return None
+    def _differs(self, replica: Replica, seen: str, cause: str = "") -> None:
+        cause = cause or "its tokenizer, chat template or template arguments are not the gateway's"
+        replica.prompt_finding = f"{seen[:1].upper()}{seen[1:]}: {cause}. To do: {_FIX}."
+        _log.warning("prompt_tokens_differ", replica=replica.id, model=self._model, seen=seen, cause=cause, fix=_FIX)

@@ -38,8 +38,8 @@ class EngineConfig:
         fault: Fault specs in force from the start, empty for none; see ``faults``.
         prompt_tokens_details: Whether usage reports the cached tokens. None: yes for vLLM, as with
             ``--enable-prompt-tokens-details``; no for SGLang, as without ``--enable-cache-report``.
-        render: Whether vLLM's render endpoints exist; a real engine answers 403 unless it was started for it. Of SGLang:
-            whether ``/tokenize`` takes chat requests, as from 0.5.12 on.
+        render: Whether vLLM's render endpoints exist; a real engine answers 403 unless it was started for it. Of
+            SGLang, whether ``/tokenize`` takes chat requests, as from 0.5.12 on.
         events: Where to publish KV events, such as ``tcp://*:5557``; with ``*`` the engine listens at ``host``. Rank r
             takes the port + r, and a port of 0 a free one for each rank. Empty: no events.
         replay: Where past events can be asked for, in the same way. Empty: nowhere.

@@ -13,7 +13,7 @@ from gateway.core.errors import TokenizerUnavailable
 from gateway.core.request import Endpoint
 from gateway.tokenize.local import LocalEncoder
 
-_MEMBERS = frozenset({"description", "name", "parameters", "strict", "defer_loading"})
+_ALWAYS = ("description", "parameters")
 
 _LOOP = re.compile(r"for \w+ in (?:message|msg|m)(?:\.content|\[.content.\])|image|audio|video|vision")
 
@@ -87,11 +87,8 @@ def _call(call: Any) -> dict[str, Any]:
 def _tools(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     choice, shown = fields.get("tool_choice"), []
     for tool in [] if choice == "none" else fields.get("tools") or ():
-        deferred = tool.get("defer_loading")
-        given = {"defer_loading": deferred, **tool["function"]} if deferred is not None else dict(tool["function"])
-        order = [*tool["function"], "description", "parameters", "defer_loading"]
-        kept = [name for name in order if given.get(name) is not None or name in ("description", "parameters")]
-        function = {name: given.get(name) for name in kept if name in _MEMBERS}
+        given = {name: value for name, value in tool["function"].items() if value is not None or name in _ALWAYS}
+        function = {name: given.get(name) for name in (*given, *_ALWAYS) if name in (*_ALWAYS, "name", "strict")}
         if isinstance(choice, str | None) or choice["function"]["name"] == function["name"]:
-            shown.append({"type": "function", "function": function, "defer_loading": deferred})
+            shown.append({"type": "function", "function": function, "defer_loading": None})
     return shown

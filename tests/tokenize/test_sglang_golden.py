@@ -15,10 +15,15 @@ from gateway.tokenize.load_tokenizer import load_local
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = json.loads((FOLDER / "sglang-0.5.23-chat.json").read_text(encoding="utf-8"))
-ASKED = {"sglang: types that are renamed"}
+ASKED = {"sglang: types that are renamed", "sglang: reasoning enabled", "sglang: reasoning with an effort"}
 """Requests that are left to the engine."""
 UNUSUAL = ASKED | {"sglang: tools of a system message", "developer with tools", "tool reference"}
-UNUSUAL |= {"everything in one message", "sglang: reasoning with an effort"}
+UNUSUAL |= {
+    "sglang: tools of all forms",
+    "deferred tool",
+    "everything in one message",
+    "sglang: reasoning with an effort",
+}
 """Requests of which the simulator does not have every field."""
 
 

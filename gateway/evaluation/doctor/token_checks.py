@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.core.errors import TokenizerUnavailable
-from gateway.core.prompt import TOKEN_BYTES, ContentFormat
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.engines import ChatRules, chat_rules, other_rules
 from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
@@ -122,14 +122,11 @@ def parity_findings(
         if own is None or ids is None or own == ids:
             continue
         said = f"{first_difference(encoder, own, ids)} ({probe.name})."
-        taken: ContentFormat | None = None
         if probe.endpoint is Endpoint.CHAT:
             equal = next((each for each in other_rules(rules) if local_tokens(encoder, probe, each) == ids), None)
             if equal is not None and equal.engine is rules.engine and not equal.content_format:
                 continue  # the gateway finds this out by itself
-            taken = equal.content_format if equal else None
-            if equal:
-                said += f" It takes content as `{taken}`." if taken else f" Its tokens are those of {equal.label}."
+            said += f" Its tokens are those of {equal.label}." if equal else ""
         if probe.endpoint is Endpoint.COMPLETIONS:
             return [
                 DoctorFinding(
@@ -150,8 +147,7 @@ def parity_findings(
                 f"The gateway's chat template is not the engine's, so predictions are wrong: {said}",
                 f"set {replica.model_path}.chat_template ({'not set' if template is None else template}) to the "
                 "file of "
-                "the engine's --chat-template, and chat_template_kwargs to its --default-chat-template-kwargs"
-                + (f", and content_format to {taken}" if taken else ""),
+                "the engine's --chat-template, and chat_template_kwargs to its --default-chat-template-kwargs",
             )
         ]
     return []
