@@ -19,7 +19,7 @@ from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
 from gateway.simulator.publisher import ListenError
 from gateway.simulator.ranks import Ranks
 from gateway.simulator.requests import RequestReader, sglang_salt, vllm_salt
-from gateway.simulator.sglang_prompts import SglangPrompts
+from gateway.simulator.sglang_conversion import SglangPrompts
 from gateway.simulator.sglang_surface import SglangSurface
 from gateway.simulator.surface import CONTENT_TYPE, Surface
 from gateway.simulator.vllm_surface import VllmSurface

@@ -112,7 +112,7 @@ async def test_a_wrong_setting_is_named(start_engine, start_gateway):
 
 
 class Counting:
-    """An SGLang of an earlier release, or whatever its rules say: it takes no chats at ``/tokenize``."""
+    """An SGLang of an earlier release, or one with other rules: it takes no chats at ``/tokenize``."""
 
     def __init__(self, engine, rules: ChatRules, version: str, metrics: str = SGLANG_PAGE, **local):
         self._encoder: LocalEncoder = load_local("builtin:demo", **local)
