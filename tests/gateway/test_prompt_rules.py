@@ -46,7 +46,7 @@ async def counts(gateway, **fields):
 
 
 async def finding(gateway, replica="r0"):
-    return (await gateway.replicas())[replica]["engine"]["prompt_finding"]
+    return (await gateway.replicas())[replica]["prompt_finding"]
 
 
 @pytest.mark.parametrize(
