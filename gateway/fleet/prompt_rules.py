@@ -71,7 +71,9 @@ class PromptRules:
 
     def adapt(self) -> None:
         """Take up what the replicas tell of themselves."""
-        for replica in self._fleet.of(self._model):
+        replicas = self._fleet.of(self._model)
+        self._found = {each.id: self._found[each.id] for each in replicas if each.id in self._found}
+        for replica in replicas:
             version, probe = (replica.server.version, replica.server.probe) if replica.server else (None, None)
             identity = (replica.facts.kind, version, probe)
             if (known := self._found.get(replica.id)) is None or known.identity != identity:
@@ -111,7 +113,7 @@ class PromptRules:
             found.rules, found.certain = learned[0], True
             _log.info("prompt_rules_found", replica=replica.id, rules=found.rules.label, because=seen)
             self._choose()
-        if not learned or self._encoder.rules != found.rules:
+        if not learned or self._encoder.rules != found.rules or found.tries == _MOST_TRIES:
             self._differs(replica, seen, f"it counts as {equal[0].label}" if equal else "")
 
     def _examine(self, replica: Replica, found: _Found, probe: bytes | None) -> None:
@@ -133,9 +135,10 @@ class PromptRules:
         self._differs(replica, "it makes other tokens of a test prompt")
 
     def _choose(self) -> None:
-        """Encode by the rules of most replicas: of those whose tokens have shown them, or of all."""
-        found = [self._found[replica.id] for replica in self._fleet.of(self._model) if replica.id in self._found]
-        votes = Counter(each.rules for each in found if each.certain) or Counter(each.rules for each in found)
+        """Encode by the rules of most replicas: of those whose tokens have shown them, else whose kind is known."""
+        found = self._found.values()
+        voters = [each for each in found if each.certain] or [each for each in found if each.identity[0]] or found
+        votes = Counter(each.rules for each in voters)
         present = self._encoder.rules
         if votes and votes[present] < max(votes.values()):
             self._encoder.use(votes.most_common(1)[0][0])
