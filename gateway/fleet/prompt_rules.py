@@ -16,6 +16,7 @@ from gateway.core.errors import Overloaded, TokenizerUnavailable
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.engines import PROBE, ChatRules, chat_rules, other_rules
+from gateway.engines.vllm_prompts import VllmRules
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.tokenize.encoder import Encoder
@@ -101,11 +102,19 @@ class PromptRules:
         seen = f"it counts {counted} prompt tokens of a request that has {own} here"
         others = list(other_rules(self._encoder.rules)) if request.endpoint is Endpoint.CHAT else []
         try:
-            counts = await self._encoder.count(request, orjson.loads(request.body), others)
+            fields = orjson.loads(request.body)
+            counts = await self._encoder.count(request, fields, others)
         except Overloaded:
             return
         equal = [each for each, tokens in zip(others, counts, strict=True) if tokens == counted]
         kind = replica.facts.kind
+        if (
+            self._encoder.local is None
+            and fields.get("tool_choice") == "none"
+            and fields.get("tools")
+            and counted < own
+        ):
+            equal = [each for each in others if each == VllmRules(excludes_tools=True)]  # counts by vLLM's /tokenize
         learned = [each for each in equal if kind in (None, each.engine) and each.content_format is None]
         if self._excludes_tools is not None:
             learned = [each for each in learned if each.engine is not EngineKind.VLLM]

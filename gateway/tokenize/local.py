@@ -106,7 +106,8 @@ class LocalEncoder:
             parts: tuple[bytes, ...] = (self._encode_chat(messages, fields, rules) if ids is None else ids,)
         else:
             parts = self._encode_completion(fields, rules)
-        return _truncated(parts, fields) if "truncate_prompt_tokens" in fields.keys() - rules.ignored else parts
+        cut = "truncate_prompt_tokens" in fields and "truncate_prompt_tokens" not in rules.ignored
+        return _truncated(parts, fields) if cut else parts
 
     def encode_text(self, text: str) -> bytes:
         """Token ids of a text as it stands, without start or end tokens."""

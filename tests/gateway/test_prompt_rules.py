@@ -83,8 +83,10 @@ async def test_most_replicas_decide_and_the_others_are_named(start_engine, start
     assert "vLLM" in await finding(gateway)
 
 
-async def test_excluded_tools_are_found_out(start_engine, start_gateway):
-    gateway = await start_gateway(await start_engine(excludes_tools=True))
+@pytest.mark.parametrize("tokenizer", ["builtin:demo", "engine"])
+async def test_excluded_tools_are_found_out(start_engine, start_gateway, tokenizer):
+    engine = await start_engine(excludes_tools=True, render=False)
+    gateway = await start_gateway(engine, model={"tokenizer": tokenizer})
     with structlog.testing.capture_logs() as logs:
         first = await counts(gateway, **RICH, tool_choice="none")
         await gateway.settled(1)
