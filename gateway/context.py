@@ -25,6 +25,7 @@ from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
 from gateway.fleet.failures import REFUSALS
+from gateway.fleet.prompt_rules import PromptRules
 from gateway.fleet.replica import Replica
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.resume import ResumableStream
@@ -65,6 +66,7 @@ class ServedModel:
         token_counts: Counts tokens of texts; None where only the engine can tokenize.
         template_tells_time: Whether its chat template prints the current time.
         tools_first: Whether its chat template prints tools in front of the system message.
+        rules: What its replicas make of chat requests.
     """
 
     id: ModelId
@@ -73,6 +75,7 @@ class ServedModel:
     token_counts: TokenCounts | None = None
     template_tells_time: bool = False
     tools_first: bool = False
+    rules: PromptRules | None = None
 
 
 class Encoded(msgspec.Struct, eq=False):

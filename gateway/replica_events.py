@@ -76,6 +76,7 @@ class ReplicaEvents:
             own = blocks.get(target.rank) if len(facts.ranks) > 1 else facts.blocks
             self._index.set_capacity(target, own, caching=is_cache_known)
         self._feeds.on_facts(replica.id, facts)
+        self._models.adapt(replica.model)
 
     def on_emptied(self, replica: Replica, started_at: float | None) -> None:
         """A replica restarted with an empty cache, at that Unix time if it is known."""
@@ -88,6 +89,7 @@ class ReplicaEvents:
     def on_identity(self, replica: Replica, root: str, version: str) -> None:
         """A replica reported the model root and the engine version that it runs."""
         updated = self._keeper.engine_seen(replica.id, root, version)
+        self._models.adapt(replica.model)
         # Adapter and context limit, from the model list, are part of the version, too. They are unknown until all
         # replicas were checked once.
         present = self._models[replica.model].version()

@@ -21,6 +21,7 @@ from gateway.core.space import ModelVersion
 from gateway.core.tenant import Tenant
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.prompt_rules import PromptRules
 from gateway.routing.fair_threads import FairThreads
 from gateway.spaces import template_version
 from gateway.tasks import TaskGroupOwner, in_daemon_thread
@@ -120,6 +121,11 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         """Cancel loading."""
         await self._tasks.cancel()
         self._threads.shutdown()
+
+    def adapt(self, model: ModelId) -> None:
+        """Take up what the replicas of a model tell of themselves."""
+        if (rules := self._served[model].rules) is not None:
+            rules.adapt()
 
     def decoder(self, model: str, tokenizer_id: str) -> Callable[[list[int]], str] | None:
         """The function that decodes token ids to text.
@@ -229,6 +235,8 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         model_id = ModelId(model.id)
         engine = EngineTokenizer(model_id, self._engines, self._threads, self._settings.engine_timeout_seconds)
         encoder = Encoder(local, engine, self._threads, self._settings.inline_bytes)
+        rules = PromptRules(self._fleet, model_id, encoder, excludes_tools=model.exclude_tools_when_tool_choice_none)
+        rules.adapt()
         label = model.template_version or ""
         tokenizer_id = local.tokenizer_id if local else _OF_ENGINE
         template = template_version(label, (local.template_hash or "none") if local else _OF_ENGINE)
@@ -238,6 +246,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             token_counts=TokenCounts(partial(_count, local)) if local is not None else None,
             template_tells_time=local is not None and local.tells_time,
             tools_first=local is not None and local.tools_first,
+            rules=rules,
             version=_Version(self._fleet, model_id, tokenizer_id, label, template).present,
         )
 

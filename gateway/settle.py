@@ -12,7 +12,7 @@ from gateway.core.explanation import MEASUREMENT, ReplyChoice
 from gateway.core.outcome import Ending
 from gateway.core.ports import PrefixIndex, PrefixUse, PromptObserver, SettledPrompt
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
-from gateway.explain.reconcile import confirmed_tokens, learn, reply_choices
+from gateway.explain.reconcile import EXACT_SOURCES, confirmed_tokens, learn, reply_choices
 from gateway.stats.hot_prefixes import HotPrefixes
 from gateway.tokenize.block_hashes import ChainHasher
 
@@ -76,6 +76,7 @@ class Settler:
         self._screen.answered(encoded.asked, encoded.space.id)
         if not served.resumed:
             replica.answered(outcome.usage, served.placed.decision.held_tokens)
+            await self._compare(encoded, served)
         replies: Sequence[ReplyChoice] = ()
         if lease is not None:
             cached = confirmed_tokens(encoded.request, encoded.prompt, outcome)
@@ -90,6 +91,23 @@ class Settler:
                 self._note(encoded, served, held)
         context.end_stage("settle")
         return replies
+
+    async def _compare(self, encoded: Encoded, served: Served) -> None:
+        """Compare the prompt tokens that the engine has counted with the gateway's."""
+        usage, prompt, rules = served.outcome.usage, encoded.prompt, encoded.model.rules
+        if (
+            rules is None
+            or usage is None
+            or prompt.source not in EXACT_SOURCES
+            or prompt.media
+            or prompt.variant
+            or encoded.sequences > 1
+        ):
+            return
+        try:
+            await rules.counted(served.placed.replica, encoded.request, encoded.tokens, usage.prompt_tokens)
+        except Exception:  # noqa: BLE001 - as in ``_note``
+            _log.exception("comparison_failed", request_id=encoded.request.request_id)
 
     def _note(self, encoded: Encoded, served: Served, reused_tokens: int) -> None:
         """Report how much of its prompt a request shared with earlier ones, and the prompt where it is awaited."""

@@ -142,6 +142,7 @@ class Snapshots:
             "up": replica.up,
             "warming": replica.warming,
             "serves_model": not replica.wrong_model,
+            "prompt_finding": replica.prompt_finding,
             "draining_because": sorted(replica.drain_causes),
             "failures_in_a_row": replica.breaker.failures,
             "silent_seconds": round(replica.silence.seconds, 1),

@@ -59,8 +59,8 @@ class ModelSettings(BaseModel):
     """Where the tokens come from: a folder or hub id with the model's tokenizer, `tiktoken:NAME_OR_FILE`,
     `tiktoken:NAME:FILE` (a file of ranks whose text is split as for the encoding of that name), `builtin:demo` (the
     small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine for every prompt.
-    `engine` always works and costs a round trip to a replica; a local tokenizer is faster. Relative folders start at
-    the working directory."""
+    `engine` costs a round trip to a replica; a local tokenizer is faster. SGLang before 0.5.12 cannot be asked about
+    chats. Relative folders start at the working directory."""
 
     chat_template: Path | None = None
     """Jinja file with the chat template, where the engine was started with `--chat-template`. Null: the tokenizer's
@@ -73,6 +73,10 @@ class ModelSettings(BaseModel):
     content_format: Literal["auto", "string", "openai"] = "auto"
     """How the template takes a message's content parts, as the engine's `--chat-template-content-format`: joined
     (`string`) or as a list (`openai`). `auto` reads it off the template, as the engine does."""
+
+    exclude_tools_when_tool_choice_none: bool | None = None
+    """Whether vLLM runs with the flag of this name, which leaves tools out of a prompt when `tool_choice` is `none`.
+    Null: found out from the prompt tokens that answers report, after the first such request."""
 
     template_version: str | None = Field(default=None, min_length=1)
     """Label of the operator for the template in use. A new label makes prefixes count as different from those before.

@@ -2,8 +2,17 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Literal
 
 import msgspec
+
+TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinking"})
+"""Types of content parts that are text."""
+
+ContentFormat = Literal["string", "openai"]
+"""What a chat template expects as ``content``: one string, or a list of parts it loops over."""
+
+Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

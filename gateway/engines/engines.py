@@ -1,13 +1,17 @@
 """Entry points for all engines: metrics, usage, event sources and streams; the kind of engine; the flags it needs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gateway.core.engine_facts import Advice, EngineFacts, EngineKind
 from gateway.core.kv_events import EventSource
 from gateway.core.outcome import Usage
+from gateway.core.prompt import ContentFormat
 from gateway.engines import sglang, vllm
 from gateway.engines.samples import Samples, is_count, read_samples
+from gateway.engines.sglang_prompts import SglangRules, ToolForm, tool_form
+from gateway.engines.vllm_prompts import VllmRules
 
 
 class EngineModule(Protocol):
@@ -117,3 +121,30 @@ def parse_usage(usage: Any) -> Usage | None:
     if cached is not None and not (is_count(cached) and cached <= prompt):
         return None
     return Usage(prompt, completion, cached)
+
+
+ChatRules = VllmRules | SglangRules
+"""How an engine makes the input of its chat template of a request; see ``VllmRules``."""
+
+
+def chat_rules(kind: EngineKind | None, version: str, *, excludes_tools: bool = False) -> ChatRules:
+    """The rules of an engine; of an unknown one those of vLLM.
+
+    Args:
+        kind: Kind of engine.
+        version: Its release, as it reports it; empty if unknown.
+        excludes_tools: See ``VllmRules``.
+    """
+    sglang_rules = SglangRules(tool_form=tool_form(version))
+    return sglang_rules if kind is EngineKind.SGLANG else VllmRules(excludes_tools=excludes_tools)
+
+
+def other_rules(rules: ChatRules) -> Sequence[ChatRules]:
+    """Rules that an engine may follow instead: first the same engine's, then others', then another content format."""
+    given = rules.content_format
+    vllm_rules = [VllmRules(given, excludes) for excludes in (False, True)]
+    sglang_rules = [SglangRules(given, form) for form in ToolForm]
+    same, others = (vllm_rules, sglang_rules) if rules.engine is EngineKind.VLLM else (sglang_rules, vllm_rules)
+    formats: Sequence[ContentFormat] = ("string", "openai")
+    found = [*same, *others, *(replace(rules, content_format=each) for each in formats)]
+    return [each for each in found if each != rules]

@@ -52,6 +52,7 @@ class ServerFacts:
         root: The files it serves, and the version of their weights, which can be exchanged while it runs. Its
             ``/v1/models`` has the served name there.
         external: A cache beside the GPU's; empty for none.
+        probe: Token ids that its ``/tokenize`` makes of ``PROBE``, little-endian u32; from 0.5.12 on.
     """
 
     prefix_caching: bool | None = None
@@ -59,6 +60,7 @@ class ServerFacts:
     version: str | None = None
     root: str | None = None
     external: str = ""
+    probe: bytes | None = None
 
 
 def read_facts(samples: Samples, started_at: float | None) -> EngineFacts:

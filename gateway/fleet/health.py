@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import random
 import time
+from array import array
 from collections import deque
 from typing import Protocol
 
@@ -13,7 +14,15 @@ import structlog
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ReplicaId
 from gateway.core.replica_state import DrainCause
-from gateway.engines import MAX_DOCUMENT_BYTES, ServerFacts, advice, parse_metrics, parse_models, parse_server_info
+from gateway.engines import (
+    MAX_DOCUMENT_BYTES,
+    PROBE,
+    ServerFacts,
+    advice,
+    parse_metrics,
+    parse_models,
+    parse_server_info,
+)
 from gateway.fleet.engine_calls import credentials
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
@@ -382,13 +391,27 @@ class HealthMonitor:
             )
             if status != 200:
                 return
-            replica.server = parse_server_info(orjson.loads(body))
+            server = parse_server_info(orjson.loads(body))
+            replica.server = dataclasses.replace(server, probe=await self._read_probe(replica))
         except (TransportError, orjson.JSONDecodeError) as error:
             _log.warning("server_info_unreadable", replica=replica.id, problem=str(error))
             return
         self._apply_facts(replica, _with_server_facts(replica.facts, replica.server))
         if replica.server.usage_details is False and replica.usage_details is None:
             replica.lacks_usage_details()
+
+    async def _read_probe(self, replica: Replica) -> bytes | None:
+        """An SGLang's tokens of ``PROBE``; nothing is computed for it."""
+        body = orjson.dumps({"model": replica.model, **PROBE})
+        headers = [(b"content-type", b"application/json"), *credentials(replica)]
+        try:
+            status, answer = await self._client.fetch(
+                "POST", replica.origin, "/tokenize", headers, body, timeout_seconds=self._timeout
+            )
+            return array("I", orjson.loads(answer)["tokens"]).tobytes() if status == 200 else None
+        except (TransportError, orjson.JSONDecodeError, KeyError, TypeError, OverflowError) as error:
+            _log.info("probe_unreadable", replica=replica.id, problem=str(error))
+            return None
 
     async def _read_identity(self, replica: Replica) -> None:
         """Report the replica's model root and engine version."""

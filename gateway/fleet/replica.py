@@ -70,6 +70,7 @@ class Replica:
         card: Its entry for the model in ``/v1/models``, or None.
         wrong_model: Whether it has no such entry: its address may belong to another model's engine by now.
         usage_details: Whether its answers report cached prompt tokens; None while unknown.
+        prompt_finding: Why its prompts have other tokens than the gateway's, and what to do; empty if nothing is known.
         targets: Its ranks as targets. A single rank is always rank 0, even if the engine numbers it differently: the
             other ranks are other replicas then.
         loads: The load of each rank, by rank; also of ranks that it has no more.
@@ -118,6 +119,7 @@ class Replica:
         self.card: Mapping[str, Any] | None = None
         self.wrong_model = False
         self.usage_details: bool | None = None
+        self.prompt_finding = ""
         self._targets = {0: Target(replica_id)}
         self.targets: Sequence[Target] = tuple(self._targets.values())
         self.loads: dict[int, RankLoad] = {0: RankLoad()}

@@ -147,6 +147,9 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         help="share blocks regardless of cache_salt, as releases that do not know it",
     )
     parser.add_argument(
+        "--exclude-tools-when-tool-choice-none", action="store_true", help="as vLLM's flag; SGLang always does so"
+    )
+    parser.add_argument(
         "--refuse-cache-salt", dest="refuses_salt", action="store_true", help="answer 400 to requests with a cache_salt"
     )
     parser.add_argument(
@@ -286,6 +289,7 @@ def run(args: argparse.Namespace) -> int:
             event_hashes=args.event_hashes,
             window_blocks=args.window_blocks,
             chat_template=args.chat_template,
+            excludes_tools=args.exclude_tools_when_tool_choice_none,
             ignores_salt=args.ignores_salt,
             refuses_salt=args.refuses_salt,
             keep_alive_seconds=args.keep_alive_seconds,

@@ -38,7 +38,8 @@ class EngineConfig:
         fault: Fault specs in force from the start, empty for none; see ``faults``.
         prompt_tokens_details: Whether usage reports the cached tokens. None: yes for vLLM, as with
             ``--enable-prompt-tokens-details``; no for SGLang, as without ``--enable-cache-report``.
-        render: Whether vLLM's render endpoints exist; a real engine answers 403 unless it was started for it.
+        render: Whether vLLM's render endpoints exist; a real engine answers 403 unless it was started for it. Of
+            SGLang, whether ``/tokenize`` takes chat requests, as from 0.5.12 on.
         events: Where to publish KV events, such as ``tcp://*:5557``; with ``*`` the engine listens at ``host``. Rank r
             takes the port + r, and a port of 0 a free one for each rank. Empty: no events.
         replay: Where past events can be asked for, in the same way. Empty: nowhere.
@@ -49,6 +50,7 @@ class EngineConfig:
         window_blocks: Blocks of a sliding window beside full attention (vLLM, hybrid models); 0 without one.
         record_requests: How many of the last POST requests to keep, raw.
         chat_template: Jinja file to use in place of the tokenizer's own template; None: that one.
+        excludes_tools: Whether vLLM leaves tools out of a prompt whose ``tool_choice`` is ``none``.
         ignores_salt: Whether requests share their blocks regardless of ``cache_salt``, as in releases that do not know
             it.
         refuses_salt: Whether requests with a ``cache_salt`` are answered with 400.
@@ -84,6 +86,7 @@ class EngineConfig:
     window_blocks: int = 0
     record_requests: int = 0
     chat_template: Path | None = None
+    excludes_tools: bool = False
     ignores_salt: bool = False
     refuses_salt: bool = False
     keep_alive_seconds: float | None = None

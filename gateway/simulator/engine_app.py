@@ -5,11 +5,13 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from gateway.core.engine_facts import EngineKind
 from gateway.core.request import Endpoint
+from gateway.engines.vllm_prompts import VllmRules
 from gateway.simulator.answers import Author
 from gateway.simulator.call import Call, ConnectionCutError, EngineError, ReplyWriter, Routes
 from gateway.simulator.config import EngineConfig, Identity
@@ -17,6 +19,7 @@ from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
 from gateway.simulator.publisher import ListenError
 from gateway.simulator.ranks import Ranks
 from gateway.simulator.requests import RequestReader, sglang_salt, vllm_salt
+from gateway.simulator.sglang_conversion import SglangPrompts
 from gateway.simulator.sglang_surface import SglangSurface
 from gateway.simulator.surface import CONTENT_TYPE, Surface
 from gateway.simulator.vllm_surface import VllmSurface
@@ -87,6 +90,9 @@ class EngineApp:
             adapters=adapters,
             identity=self._identity,
             read_salt=_salt_reader(config),
+            encode=SglangPrompts(encoder).encode
+            if sglang
+            else partial(encoder.encode, other=VllmRules(excludes_tools=config.excludes_tools)),
         )
         self._surface: Surface = (SglangSurface if sglang else VllmSurface)(config, self._identity, ranks, self._reader)
         self._generator = Generator(Author(encoder), ranks, self._surface, config.keep_alive_seconds)

@@ -110,6 +110,7 @@ class RequestReader:
         adapters: LoRA adapter by requested model name.
         identity: Has the limit in tokens.
         read_salt: Takes the cache salt from a body, empty for none. Raises EngineError.
+        encode: Token ids of prompts, as ``LocalEncoder.encode``.
     """
 
     def __init__(
@@ -120,12 +121,14 @@ class RequestReader:
         adapters: Mapping[str, str],
         identity: Identity,
         read_salt: Callable[[Fields], str],
+        encode: Callable[[Endpoint, Fields], tuple[bytes, ...]],
     ) -> None:
         self._encoder = encoder
         self._model = model
         self._adapters = adapters
         self._identity = identity
         self._read_salt = read_salt
+        self._encode = encode
 
     def prompts(self, endpoint: Endpoint, fields: Fields) -> tuple[bytes, ...]:
         """The token ids of a request's prompts. Raises EngineError for invalid or too long prompts."""
@@ -135,7 +138,7 @@ class RequestReader:
         elif fields.get("prompt") is None:
             raise EngineError(400, "prompt is required", "prompt")
         try:
-            prompts = self._encoder.encode(endpoint, fields)
+            prompts = self._encode(endpoint, fields)
         except TokenizerUnavailable as error:
             raise EngineError(400, str(error)) from error
         for prompt in prompts:
@@ -204,7 +207,7 @@ class RequestReader:
         *before, last = fields["messages"]
         asked = {**fields, "messages": before, "continue_final_message": False, "add_generation_prompt": True}
         try:
-            (prompt,) = self._encoder.encode(Endpoint.CHAT, asked)
+            (prompt,) = self._encode(Endpoint.CHAT, asked)
         except TokenizerUnavailable:
             prompt = b""
         return prompt, last["content"] if isinstance(last.get("content"), str) else ""

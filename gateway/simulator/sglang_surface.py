@@ -187,7 +187,8 @@ class SglangSurface:
 
     async def _tokenize(self, call: Call) -> None:
         fields = call.fields()
-        prompts = self._reader.prompts(Endpoint.COMPLETIONS, fields)
+        endpoint = Endpoint.CHAT if "messages" in fields and self._config.render else Endpoint.COMPLETIONS
+        prompts = self._reader.prompts(endpoint, fields)
         counts = [len(prompt) // TOKEN_BYTES for prompt in prompts]
         several = isinstance(fields.get("prompt"), list)
         body = {

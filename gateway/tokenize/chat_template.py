@@ -25,8 +25,10 @@ import jinja2.parser
 import jinja2.sandbox
 import minijinja
 
+from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import TokenizerUnavailable
-from gateway.tokenize.conversation import ContentFormat, Message, developer_as_system
+from gateway.core.prompt import ContentFormat, Message
+from gateway.engines import ChatRules
 
 _COMMON_ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message"})
 _PROBE_TOOL, _PROBE_SYSTEM = "probe_of_the_tools_place", "Probe of the system message's place."
@@ -54,9 +56,16 @@ class ChatTemplate:
         self.source = source
         self.special_tokens = dict(special_tokens)
         self.content_format = content_format or detect_content_format(source)
+        self._given_format = content_format
         self.knows_developer = "'developer'" in source or '"developer"' in source
         self._fast = _fast_environment(source) if fast else None
         self._reference: jinja2.Template | None = None
+
+    def format_for(self, rules: ChatRules) -> ContentFormat:
+        """What it is taken to expect by an engine."""
+        if given := rules.content_format or self._given_format:
+            return given
+        return self.content_format if rules.engine is EngineKind.VLLM else detect_sglang_format(self.source)
 
     @property
     def tells_time(self) -> bool:
@@ -91,9 +100,7 @@ class ChatTemplate:
         Raises:
             TokenizerUnavailable: the template refuses the conversation. The engine will refuse it too, and say why.
         """
-        if not self.knows_developer and any(message["role"] == "developer" for message in messages):
-            messages = developer_as_system(messages)
-        if self._fast is not None and _is_common(messages, arguments):
+        if self._fast is not None and self._is_common(messages, arguments):
             try:
                 return self._fast.render_template(
                     "chat",
@@ -149,6 +156,21 @@ class ChatTemplate:
             if got != expected:
                 return False
         return True
+
+    def _is_common(self, messages: Sequence[Message], arguments: Mapping[str, Any]) -> bool:
+        """Whether the fast renderer's proof covers a request of this shape."""
+        kind = str if self.content_format == "string" else list
+        return (
+            _COMMON_ARGUMENTS.issuperset(arguments)
+            and not arguments.get("continue_final_message")
+            and bool(messages)
+            and not any(
+                "reasoning_content" in message
+                or "tools" in message
+                or (type(message["content"]) is not kind and message["role"] != "tool")
+                for message in messages
+            )
+        )
 
     def use_reference(self) -> None:
         """Give the fast renderer up."""
@@ -217,16 +239,6 @@ def _refuse(message: str) -> str:
     raise jinja2.TemplateError(message)
 
 
-def _is_common(messages: Sequence[Message], arguments: Mapping[str, Any]) -> bool:
-    """Whether the fast renderer's proof covers a request of this shape."""
-    return (
-        _COMMON_ARGUMENTS.issuperset(arguments)
-        and not arguments.get("continue_final_message")
-        and bool(messages)
-        and not any("reasoning" in message or "tools" in message for message in messages)
-    )
-
-
 def _fast_environment(source: str) -> minijinja.Environment | None:
     try:
         environment = minijinja.Environment(
@@ -289,6 +301,19 @@ def detect_content_format(source: str) -> ContentFormat:
         if isinstance(loop.iter, jinja2.nodes.Name) and loop.iter.name in parameters.get(id(loop), {"content"}):
             return "openai" if isinstance(loop.target, jinja2.nodes.Name) else "string"
     return "string"
+
+
+@functools.lru_cache(maxsize=64)
+def detect_sglang_format(source: str) -> ContentFormat:
+    """As ``detect_content_format``, decided as SGLang's ``detect_jinja_template_content_format`` does
+    (parser/jinja_template_utils.py): by words, and by loops over a message of one of three names."""
+    if any(word in source for word in ("image", "audio", "video", "vision")):
+        return "openai"
+    try:
+        loops = _environment().parse(source).find_all(jinja2.nodes.For)
+    except jinja2.TemplateSyntaxError:
+        return "string"
+    return "openai" if any(_reads(loop.iter, {"message", "msg", "m"}, "content") for loop in loops) else "string"
 
 
 def _reads(node: jinja2.nodes.Node | None, names: set[str], key: str | None = None) -> bool:

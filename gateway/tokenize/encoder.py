@@ -19,12 +19,13 @@ import structlog
 from gateway.core.errors import Overloaded, TokenizerUnavailable
 from gateway.core.portions import Portioned
 from gateway.core.ports import EngineUnavailable, LongTexts
-from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
+from gateway.core.prompt import TEXT_PARTS, TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import Tenant
-from gateway.tokenize.conversation import TEXT_PARTS, written
+from gateway.engines import ChatRules
+from gateway.tokenize.conversation import written
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
-from gateway.tokenize.local import LocalEncoder
+from gateway.tokenize.local import LocalEncoder, given_ids
 
 _CHARACTERS_PER_TOKEN = 16
 """Characters per token, more than in ordinary text (prose has four to five, deeply indented source code up to ten), so
@@ -271,11 +272,49 @@ class Encoder:
         except EngineUnavailable:
             return await self._stand_in(request)
 
+    @property
+    def rules(self) -> ChatRules:
+        """The rules of the engine, by which chat requests become prompts."""
+        return self._engine.rules
+
+    def takes_chats(self, takes: bool) -> None:
+        """Whether the engine makes tokens of chat requests."""
+        self._engine.takes_chats = takes
+
+    def use(self, rules: ChatRules) -> None:
+        """Follow other rules from now on."""
+        self._engine.rules = rules
+        if self.local is not None:
+            self.local.use(rules)
+
+    async def count(self, request: ChatRequest, fields: Mapping[str, Any], rules: Sequence[ChatRules]) -> list[int]:
+        """Tokens of a request by several rules; 0 where it cannot be encoded here.
+
+        Args:
+            request: The request.
+            fields: Its body, parsed anew: the request's own are gone when it is answered.
+            rules: The rules.
+
+        Raises:
+            Overloaded: as ``encode``.
+        """
+
+        local = self.local
+        if local is None:
+            return [0 for _ in rules]
+
+        def encoded(endpoint: Endpoint, each: ChatRules) -> bytes:
+            try:
+                return b"".join(local.encode(endpoint, fields, each))
+            except TokenizerUnavailable:
+                return b""
+
+        parts = await self._work(request, lambda endpoint, _: tuple(encoded(endpoint, each) for each in rules))
+        return [len(part) // TOKEN_BYTES for part in parts]
+
     def _checked_parts(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         check_size(endpoint, fields)
-        if self.local is None:
-            raise TokenizerUnavailable("the model has no tokenizer in this process")
-        return self.local.encode(endpoint, fields)
+        return given_ids(endpoint, fields) if self.local is None else self.local.encode(endpoint, fields)
 
     async def _stand_in(self, request: ChatRequest) -> TokenizedPrompt:
         return TokenizedPrompt(await self._work(request, stand_in), TokenSource.TEXT, variant="text")

@@ -1,33 +1,27 @@
 """Gets the token ids of a request from the engine.
 
 vLLM has two ways: ``…/render`` returns the ids exactly as it will use them, but only when started with
-``--enable-scale-out`` (403 otherwise); ``/tokenize`` is always there and ignores a few template arguments.
+``--enable-scale-out`` (403 otherwise); ``/tokenize`` is always there and ignores a few template arguments. SGLang has
+``/tokenize``, which takes chat requests from 0.5.12 on and encodes them as for an answer.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId
 from gateway.core.json_portions import InvalidJson, JsonLimits, TooMuchJson, parsed
 from gateway.core.portions import finished
 from gateway.core.ports import EngineCaller, EngineUnavailable, LongTexts
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.engines import parse_media
+from gateway.engines import ChatRules, parse_media
+from gateway.engines.vllm_prompts import VllmRules
 from gateway.tasks import in_task
 from gateway.tokenize.backends import pack
 from gateway.tokenize.conversation import media_variant, written
 
-_TOKENIZE_CHAT_FIELDS = (
-    "messages",
-    "tools",
-    "add_generation_prompt",
-    "continue_final_message",
-    "chat_template",
-    "chat_template_kwargs",
-    "add_special_tokens",
-)
 _RETRY_AFTER_SECONDS = 60.0
 
 _MAX_PROMPTS = 16
@@ -51,6 +45,10 @@ class EngineTokenizer:
 
     An endpoint the engine refuses to have (403, 404, 405) is not asked again for a minute; an engine that does not
     answer is asked again with the next request.
+
+    Attributes:
+        rules: The rules that the engine follows.
+        takes_chats: Whether it makes tokens of chat requests.
     """
 
     def __init__(self, model: ModelId, engines: EngineCaller, threads: LongTexts, timeout_seconds: float) -> None:
@@ -59,6 +57,8 @@ class EngineTokenizer:
         self._threads = threads
         self._timeout_seconds = timeout_seconds
         self._refused_until: dict[str, float] = {}
+        self.rules: ChatRules = VllmRules()
+        self.takes_chats = True
 
     async def encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
         """Token ids of a request.
@@ -76,7 +76,7 @@ class EngineTokenizer:
 
     async def _encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
         render = f"{request.endpoint}/render"
-        if now >= self._refused_until.get(render, 0.0):
+        if self.rules.engine is EngineKind.VLLM and now >= self._refused_until.get(render, 0.0):
             try:
                 answer = await self._ask(request, render, request.body)
                 return _rendered(
@@ -99,7 +99,12 @@ class EngineTokenizer:
 
     async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
         if request.endpoint is Endpoint.CHAT:
-            body = {key: request.fields[key] for key in _TOKENIZE_CHAT_FIELDS if key in request.fields}
+            fields = self.rules.tokenize_fields
+            if not self.takes_chats or ("input_ids" in request.fields and "tool_choice" in fields):
+                raise EngineUnavailable("the engine cannot tokenize this chat")
+            body = {key: request.fields[key] for key in request.fields if key in fields}
+            if self.rules == VllmRules(excludes_tools=True) and request.fields.get("tool_choice") == "none":
+                body.pop("tools", None)
             asked = await self._work(request, len(request.body), lambda: written({"model": self._model} | body))
             return (_tokenized(await self._ask(request, "/tokenize", asked)),)
         prompt = request.fields.get("prompt")

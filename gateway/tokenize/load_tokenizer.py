@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.core.errors import TokenizerUnavailable
+from gateway.core.prompt import ContentFormat
+from gateway.engines import ChatRules
 from gateway.tokenize import proof_corpus as corpus
 from gateway.tokenize.backends import (
     FastTokens,
@@ -29,7 +31,6 @@ from gateway.tokenize.backends import (
     proves_equal,
 )
 from gateway.tokenize.chat_template import ChatTemplate, check_syntax
-from gateway.tokenize.conversation import ContentFormat, conversation
 from gateway.tokenize.local import LocalEncoder
 from gateway.tokenize.message_tokens import MessageTokens, boundaries
 from gateway.tokenize.printed_content import prints_content
@@ -97,11 +98,15 @@ def load_local(
         template_arguments=arguments,
         tokenizer_id=source.tokenizer_id,
         template_hash=hashlib.sha256(digest.encode()).hexdigest()[:12] if plain else "",
-        by_message=_message_tokens(source, template, cache_mib) if template and cache_mib and not arguments else None,
+        by_message=lambda rules: (
+            _message_tokens(source, template, cache_mib, rules) if template and cache_mib and not arguments else None
+        ),
     )
 
 
-def _message_tokens(source: "_Source", template: ChatTemplate, cache_mib: int) -> MessageTokens | None:
+def _message_tokens(
+    source: "_Source", template: ChatTemplate, cache_mib: int, rules: ChatRules
+) -> MessageTokens | None:
     """Encodes conversations message by message; None if the template or the tokenizer does not allow it.
 
     What is proved by the template's syntax tree and the list of added tokens is also tried on the corpus.
@@ -109,11 +114,13 @@ def _message_tokens(source: "_Source", template: ChatTemplate, cache_mib: int) -
     tree = template.syntax_tree()
     if not source.boundaries or not prints_messages_alone(tree):
         return None
-    as_it_is = template.content_format == "string" and prints_content(tree)
+    content_format, developer = template.format_for(rules), template.knows_developer
+    as_it_is = content_format == "string" and prints_content(tree)
 
     def render(messages: Sequence[Any], generation_prompt: bool) -> str:
         arguments = {"add_generation_prompt": generation_prompt, "continue_final_message": False}
-        return template.render(conversation(messages, template.content_format), None, arguments)
+        made = rules.messages(messages, content_format, knows_developer=developer)
+        return template.render(made, None, arguments)
 
     def encode(text: str) -> bytes:
         return source.tokens.encode(text, add_special_tokens=False)

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.numbers import whole
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
-from gateway.tokenize import conversation as rules
+from gateway.engines import ChatRules
+from gateway.engines.vllm_prompts import VllmRules
 from gateway.tokenize.backends import TokenBackend, pack
 from gateway.tokenize.chat_template import ChatTemplate
 from gateway.tokenize.message_tokens import MessageTokens
@@ -17,7 +19,7 @@ _IDS_AT_ONCE = 65_536
 _RENDERING = frozenset(
     {
         *("chat_template", "chat_template_kwargs", "tools", "documents", "reasoning_effort", "add_generation_prompt"),
-        *("continue_final_message", "add_special_tokens"),
+        *("continue_final_message", "add_special_tokens", "reasoning", "input_ids"),
     }
 )
 """Members of a request besides its messages that change how it is rendered and encoded."""
@@ -27,6 +29,7 @@ class LocalEncoder:
     """Requests to token ids, equal to the engine's.
 
     Attributes:
+        rules: What the engine gives to the chat template; ``use`` changes it.
         by_message: Encodes conversations by their turns; None: each conversation is encoded as a whole.
         tokenizer_id: Hash of the tokenizer.
         template_hash: Hash of the chat templates and their default arguments; empty without a template.
@@ -44,7 +47,7 @@ class LocalEncoder:
         template_arguments: Mapping[str, Any],
         tokenizer_id: str,
         template_hash: str,
-        by_message: MessageTokens | None = None,
+        by_message: Callable[[ChatRules], MessageTokens | None] = lambda _: None,
     ) -> None:
         self.tokens = tokens
         self.template = template
@@ -55,7 +58,15 @@ class LocalEncoder:
         self._tools_template = tools_template or template
         self.tools_first = self._tools_template is not None and self._tools_template.tools_first
         self._template_arguments = template_arguments
-        self.by_message = by_message
+        self._by_message_for = by_message
+        self.rules: ChatRules = VllmRules()
+        self.by_message = by_message(self.rules)
+
+    def use(self, rules: ChatRules) -> None:
+        """Encode by other rules from now on."""
+        before, self.rules = self.rules, rules
+        if (before.engine, before.content_format) != (rules.engine, rules.content_format):
+            self.by_message = self._by_message_for(rules)
 
     @property
     def description(self) -> dict[str, str]:
@@ -66,23 +77,37 @@ class LocalEncoder:
             "content_format": self.template.content_format if self.template else "none",
         }
 
-    def encode(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    def encode(
+        self, endpoint: Endpoint, fields: Mapping[str, Any], other: ChatRules | None = None
+    ) -> tuple[bytes, ...]:
         """Token ids of every prompt of a request, as little-endian u32.
+
+        Args:
+            endpoint: Its API.
+            fields: Its body, parsed.
+            other: Rules to use in place of ``rules``.
 
         Raises:
             TokenizerUnavailable: the prompt cannot be encoded here: media, a form the engine will refuse, or a request
                 that brings a template of its own.
         """
+        rules = other or self.rules
         if endpoint is _CHAT:
             ids, messages = None, fields.get("messages")
             if not isinstance(messages, list):
                 raise TokenizerUnavailable("messages is not a list")
-            if self.by_message is not None and _RENDERING.isdisjoint(fields):
+            if (
+                other is None
+                and self.by_message is not None
+                and _RENDERING.isdisjoint(fields)
+                and (rules.engine is EngineKind.VLLM or not _ends_with_answer(messages))
+            ):
                 ids = self.by_message.encode(messages)
-            parts: tuple[bytes, ...] = (self._encode_chat(messages, fields) if ids is None else ids,)
+            parts: tuple[bytes, ...] = (self._encode_chat(messages, fields, rules) if ids is None else ids,)
         else:
-            parts = self._encode_completion(fields)
-        return _truncated(parts, fields) if "truncate_prompt_tokens" in fields else parts
+            parts = self._encode_completion(fields, rules)
+        cut = "truncate_prompt_tokens" in fields and "truncate_prompt_tokens" not in rules.ignored
+        return _truncated(parts, fields) if cut else parts
 
     def encode_text(self, text: str) -> bytes:
         """Token ids of a text as it stands, without start or end tokens."""
@@ -92,33 +117,47 @@ class LocalEncoder:
         """Text of token ids, special tokens left out."""
         return self._decode(ids)
 
-    def _encode_chat(self, messages: list[Any], fields: Mapping[str, Any]) -> bytes:
+    def _encode_chat(self, messages: list[Any], fields: Mapping[str, Any], rules: ChatRules) -> bytes:
         """Token ids of a conversation that is encoded as a whole."""
-        if fields.get("chat_template"):
+        if rules.engine is EngineKind.SGLANG and fields.get("input_ids"):
+            return _packed(fields["input_ids"])
+        if fields.get("chat_template") and "chat_template" not in rules.ignored:
             raise TokenizerUnavailable("the request brings a chat template of its own")
         tools = rules.tools(fields)
         template = self.template if tools is None else self._tools_template
         if template is None:
             raise TokenizerUnavailable("the model has no chat template")
-        text = template.render(
-            rules.conversation(messages, template.content_format),
-            tools,
-            rules.template_arguments(fields, self._template_arguments),
-        )
-        return self.tokens.encode(text, add_special_tokens=fields.get("add_special_tokens") is True)
+        made = rules.messages(messages, template.format_for(rules), knows_developer=template.knows_developer)
+        rendered, begun = rules.begun(fields, made)
+        arguments = rules.arguments(fields, self._template_arguments)
+        try:
+            text = template.render(rendered, tools, arguments)
+        except TokenizerUnavailable:
+            if rules.engine is not EngineKind.SGLANG or not tools:
+                raise
+            text = template.render(rendered, [tool["function"] for tool in tools], arguments)
+        special = fields.get("add_special_tokens") is True and "add_special_tokens" not in rules.ignored
+        return self.tokens.encode(text, add_special_tokens=special) + (self._begun(begun, template) if begun else b"")
 
-    def _encode_completion(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    def _begun(self, text: str, template: ChatTemplate) -> bytes:
+        """Token ids of the beginning of an answer: SGLang encodes it as a prompt, and leaves out a start token."""
+        ids = self.tokens.encode(text, add_special_tokens=True)
+        start = self.tokens.encode(template.special_tokens.get("bos_token", ""), add_special_tokens=False)
+        return ids.removeprefix(start) if len(start) == TOKEN_BYTES else ids
+
+    def _encode_completion(self, fields: Mapping[str, Any], rules: ChatRules) -> tuple[bytes, ...]:
         prompt = fields.get("prompt")
-        special = fields.get("add_special_tokens") is not False
+        special = fields.get("add_special_tokens") is not False or "add_special_tokens" in rules.ignored
         if isinstance(prompt, str):
             return (self.tokens.encode(prompt, add_special_tokens=special),)
-        if isinstance(prompt, list) and prompt:
-            if isinstance(prompt[0], int):
-                return (_packed(prompt),)
-            if all(isinstance(item, str) for item in prompt):
-                return tuple(self.tokens.encode(item, add_special_tokens=special) for item in prompt)
-            return tuple(map(_packed, prompt))
-        raise TokenizerUnavailable("prompt is neither text nor token ids")
+        if isinstance(prompt, list) and prompt and all(isinstance(item, str) for item in prompt):
+            return tuple(self.tokens.encode(item, add_special_tokens=special) for item in prompt)
+        return _prompts_of_ids(prompt)
+
+
+def _ends_with_answer(messages: list[Any]) -> bool:
+    """Whether the last message is the assistant's, which SGLang does not render as it is."""
+    return bool(messages) and isinstance(messages[-1], dict) and messages[-1].get("role") == "assistant"
 
 
 def _truncated(parts: tuple[bytes, ...], fields: Mapping[str, Any]) -> tuple[bytes, ...]:
@@ -131,6 +170,24 @@ def _truncated(parts: tuple[bytes, ...], fields: Mapping[str, Any]) -> tuple[byt
     keep = TOKEN_BYTES * limit
     left = fields.get("truncation_side") != "right"
     return tuple(part[-keep:] if left else part[:keep] for part in parts)
+
+
+def given_ids(endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """Prompts that a completion request brings as token ids, which need no tokenizer.
+
+    Raises:
+        TokenizerUnavailable: it brings text, or is none.
+    """
+    if endpoint is _CHAT:
+        raise TokenizerUnavailable("the model has no tokenizer in this process")
+    parts = _prompts_of_ids(fields.get("prompt"))
+    return _truncated(parts, fields) if "truncate_prompt_tokens" in fields else parts
+
+
+def _prompts_of_ids(prompt: Any) -> tuple[bytes, ...]:
+    if not isinstance(prompt, list) or not prompt:
+        raise TokenizerUnavailable("prompt is neither text nor token ids")
+    return (_packed(prompt),) if isinstance(prompt[0], int) else tuple(map(_packed, prompt))
 
 
 def _packed(ids: Any) -> bytes:

@@ -14,7 +14,7 @@ from xxhash import xxh3_128_digest
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.errors import TokenizerUnavailable
-from gateway.tokenize.conversation import without_billing_header
+from gateway.engines.vllm_prompts import without_billing_header
 from gateway.tokenize.printed_content import Around, Render, around
 from gateway.tokenize.template_proof import PLAIN_ROLES
 

@@ -7,7 +7,8 @@ look-alikes of special tokens, values that print differently in other languages 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gateway.tokenize.conversation import ContentFormat, Message, conversation
+from gateway.core.prompt import ContentFormat, Message
+from gateway.engines.vllm_prompts import conversation
 
 TEXTS: tuple[str, ...] = (
     "",

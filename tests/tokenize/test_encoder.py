@@ -154,7 +154,7 @@ async def test_texts_with_a_common_beginning_get_stand_ins_with_a_common_beginni
     assert one.parts[0] != other.parts[0]
 
 
-@pytest.mark.parametrize("prompt", ["text", ["a", "b"], [1, 2, 3], [[1], [2, 3]], None])
+@pytest.mark.parametrize("prompt", ["text", ["a", "b"], [[1], "b"], None])
 async def test_stand_ins_exist_for_every_form_of_prompt(threads, prompt):
     encoded = await encoder(threads, Engines()).encode(request({"model": "m", "prompt": prompt}, Endpoint.COMPLETIONS))
     assert encoded.source is TokenSource.TEXT

@@ -8,9 +8,9 @@ from transformers import AutoTokenizer
 
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.request import Endpoint
+from gateway.engines.vllm_prompts import conversation, developer_as_system
 from gateway.tokenize import proof_corpus as corpus
 from gateway.tokenize.chat_template import ChatTemplate, detect_content_format
-from gateway.tokenize.conversation import conversation, developer_as_system
 from gateway.tokenize.load_tokenizer import BUILTIN, load_local
 
 DEMO = BUILTIN / "demo"
@@ -46,7 +46,7 @@ def test_shipped_template_renders_like_transformers_for_the_whole_corpus(builtin
         developer = any(message["role"] == "developer" for message in messages)
         seen = developer_as_system(messages) if developer else messages
         expected = reference.apply_chat_template(seen, tools=tools, tokenize=False, **arguments)
-        assert builtin.template.render(messages, tools, arguments) == expected
+        assert builtin.template.render(seen, tools, arguments) == expected
 
 
 def test_folder_is_loaded_proved_and_equal_to_the_shipped_one(builtin, tmp_path):

@@ -20,6 +20,7 @@ FINDING_NAMES = frozenset(
         "admin-open",
         "block-larger-than-prefix",
         "block-sizes-differ",
+        "chats-not-tokenized",
         "clock-differs",
         "context-limits-differ",
         "discovery-fails",

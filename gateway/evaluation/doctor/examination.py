@@ -7,6 +7,7 @@ from functools import partial
 
 from gateway.component_options import space_rules
 from gateway.config.settings import ModelSettings, Settings
+from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import ConfigInvalid, TokenizerUnavailable
 from gateway.evaluation.doctor.discovery_check import discovered
 from gateway.evaluation.doctor.doctor_finding import Diagnosis, DoctorFinding, Severity
@@ -22,10 +23,12 @@ from gateway.evaluation.doctor.state_checks import state_findings
 from gateway.evaluation.doctor.token_checks import (
     TOKEN_PROBES,
     TokenProbe,
+    engine_rules,
     engine_tokens,
     local_tokens,
     parity_findings,
     unavailable,
+    untokenized,
 )
 from gateway.http_client import HttpClient
 from gateway.tasks import in_daemon_thread
@@ -176,7 +179,9 @@ class _Examination:
                 if not any(result.rendered):
                     result.unchecked.append(f"{replica.where}: tokens, because it has neither …/render nor /tokenize")
                 elif encoder is not None:
-                    result.findings += parity_findings(replica, encoder, result.rendered)
+                    result.findings += parity_findings(replica, encoder, result.rendered, engine_rules(probe))
+                if encoder is None and probe.facts.kind is EngineKind.SGLANG and not any(_chats(result.rendered)):
+                    result.findings.append(untokenized(replica))
                 if self._options.generates and not probe.asleep:
                     await self._generate(access, result)
             finally:
@@ -184,7 +189,7 @@ class _Examination:
         return result
 
     async def _generate(self, access: EngineAccess, result: _Examined) -> None:
-        chats = [ids for ids, each in zip(result.rendered, TOKEN_PROBES, strict=True) if "messages" in each.fields]
+        chats = _chats(result.rendered)
         # The length of the prompt shows less than its tokens.
         encoder = None if any(ids is not None for ids in chats) else self._encoders.get(result.probe.replica.model.id)
         salted = space_rules(self._settings).numbered
@@ -236,6 +241,11 @@ class _Examination:
             SharedPrefix(f"{file}[{number}]", each.model, [(each.endpoint, each.fields)])
             for number, each in enumerate(declared[:_MOST_PREFIXES])
         ]
+
+
+def _chats(rendered: Sequence[bytes | None]) -> list[bytes | None]:
+    """The engine's token ids of those probes that are chat requests."""
+    return [ids for ids, each in zip(rendered, TOKEN_PROBES, strict=True) if "messages" in each.fields]
 
 
 def _loaded(model: ModelSettings) -> LocalEncoder:

@@ -18,7 +18,7 @@ from gateway.engines import parse_usage
 from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
 from gateway.evaluation.doctor.engine_checks import usage_details_off
 from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe, turned_away
-from gateway.evaluation.doctor.token_checks import TokenProbe, local_tokens
+from gateway.evaluation.doctor.token_checks import TokenProbe, engine_rules, local_tokens
 from gateway.http_client import TransportError
 from gateway.tokenize.local import LocalEncoder
 
@@ -169,7 +169,7 @@ def _other_length(
     probe: EngineProbe, encoder: LocalEncoder, fields: Mapping[str, Any], prompt_tokens: int
 ) -> DoctorFinding | None:
     """The prompt has another length at the engine: for engines that do not tell the tokens of a conversation."""
-    own = local_tokens(encoder, TokenProbe("", Endpoint.CHAT, fields))
+    own = local_tokens(encoder, TokenProbe("", Endpoint.CHAT, fields), engine_rules(probe))
     if own is None or len(own) // TOKEN_BYTES == prompt_tokens:
         return None
     replica = probe.replica

@@ -11,8 +11,9 @@ from typing import Any
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
+from gateway.engines import ChatRules, chat_rules, other_rules
 from gateway.evaluation.doctor.doctor_finding import DoctorFinding, Severity
-from gateway.evaluation.doctor.engine_probe import EngineAccess, ExaminedReplica
+from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe, ExaminedReplica
 from gateway.explain.reference.overlap import common_tokens
 from gateway.http_client import TransportError
 from gateway.tokenize.backends import pack
@@ -91,16 +92,22 @@ async def engine_tokens(access: EngineAccess, replica: ExaminedReplica, probe: T
         return None
 
 
-def local_tokens(encoder: LocalEncoder, probe: TokenProbe) -> bytes | None:
+def engine_rules(probe: EngineProbe) -> ChatRules:
+    """What an engine makes of chat requests, by its kind and release."""
+    return chat_rules(probe.facts.kind, (probe.server.version if probe.server else None) or "")
+
+
+def local_tokens(encoder: LocalEncoder, probe: TokenProbe, rules: ChatRules | None = None) -> bytes | None:
     """The gateway's token ids of a probe; None if it cannot be encoded, such as without a chat template."""
     try:
-        return b"".join(encoder.encode(probe.endpoint, probe.fields))
+        given = () if rules is None or probe.endpoint is Endpoint.COMPLETIONS else (rules,)
+        return b"".join(encoder.encode(probe.endpoint, probe.fields, *given))
     except Exception:  # noqa: BLE001 - a template may fail at anything, such as a system message it does not take
         return None
 
 
 def parity_findings(
-    replica: ExaminedReplica, encoder: LocalEncoder, rendered: Sequence[bytes | None]
+    replica: ExaminedReplica, encoder: LocalEncoder, rendered: Sequence[bytes | None], rules: ChatRules
 ) -> Sequence[DoctorFinding]:
     """Whether gateway and engine make the same tokens; at most one finding.
 
@@ -108,12 +115,18 @@ def parity_findings(
         replica: The replica.
         encoder: The gateway's tokenizer and template.
         rendered: The engine's token ids of ``TOKEN_PROBES``; None for unknown ones.
+        rules: Those of the engine.
     """
     for probe, ids in zip(TOKEN_PROBES, rendered, strict=True):
-        own = local_tokens(encoder, probe) if ids is not None else None
+        own = local_tokens(encoder, probe, rules) if ids is not None else None
         if own is None or ids is None or own == ids:
             continue
         said = f"{first_difference(encoder, own, ids)} ({probe.name})."
+        if probe.endpoint is Endpoint.CHAT:
+            equal = next((each for each in other_rules(rules) if local_tokens(encoder, probe, each) == ids), None)
+            if equal is not None and equal.engine is rules.engine and not equal.content_format:
+                continue  # the gateway finds this out by itself
+            said += f" Its tokens are those of {equal.label}." if equal else ""
         if probe.endpoint is Endpoint.COMPLETIONS:
             return [
                 DoctorFinding(
@@ -138,6 +151,17 @@ def parity_findings(
             )
         ]
     return []
+
+
+def untokenized(replica: ExaminedReplica) -> DoctorFinding:
+    """The finding about an SGLang that makes no tokens of chat requests, where the gateway has no tokenizer."""
+    return DoctorFinding(
+        "chats-not-tokenized",
+        Severity.ERROR,
+        replica.where,
+        "Its /tokenize takes no chat requests, and the gateway has no tokenizer, so chats are routed by their text.",
+        f"set {replica.model_path}.tokenizer to a folder with the model's files, or use SGLang 0.5.12 or newer",
+    )
 
 
 def first_difference(encoder: LocalEncoder, own: bytes, engine: bytes) -> str:

@@ -1,12 +1,15 @@
 """Tokenizers in the explain worker: loaded on first use, and used only if they produce the gateway's tokens."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gateway.core.errors import TokenizerUnavailable
 from gateway.core.explanation import RequestRecord
 from gateway.core.request import Endpoint
+from gateway.engines import other_rules
 from gateway.explain.worker.explain_messages import ModelOptions, Notice
 
 if TYPE_CHECKING:  # it is loaded on first use
@@ -115,12 +118,14 @@ class Encoders:
         failed = self._trials.get(key, 0)
         if failed < 0 or failed >= _TRIALS:
             return failed < 0
-        if (
-            encoder.tokenizer_id == record.where.tokenizer
-            and encoder.encode(Endpoint(record.endpoint), fields) == record.parts
+        for rules in (
+            (encoder.rules, *other_rules(encoder.rules)) if encoder.tokenizer_id == record.where.tokenizer else ()
         ):
-            self._trials[key] = -1
-            return True
+            with contextlib.suppress(TokenizerUnavailable):
+                if encoder.encode(Endpoint(record.endpoint), fields, rules) == record.parts:
+                    encoder.use(rules)
+                    self._trials[key] = -1
+                    return True
         self._trials[key] = failed + 1
         if failed + 1 == _TRIALS:
             self._add_notice(record.model, "its tokenizer gives other tokens here than in the gateway")

@@ -107,7 +107,9 @@ async def test_another_chat_template_is_found_through_tokenize_too(start_engine,
 async def test_the_length_of_a_prompt_shows_another_template_where_only_texts_are_tokenized(start_engine, tmp_path):
     template = tmp_path / "other.jinja"
     template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
-    engine = await start_engine(chat_template=template, flavor=EngineKind.SGLANG, prompt_tokens_details=True)
+    engine = await start_engine(
+        chat_template=template, flavor=EngineKind.SGLANG, prompt_tokens_details=True, render=False
+    )
     found = only(await examined(settings_for(engine)))
     assert found.name == "prompt-length-differs"
     assert "tokens here and" in found.said

@@ -10,6 +10,7 @@ import { FixFirst } from "./overview/fix_first.js";
 import { Applications, Group } from "./overview/groups.js";
 import { Headline } from "./overview/headline.js";
 import { Nothing } from "./overview/nothing.js";
+import { PromptFindings } from "./overview/prompt_findings.js";
 import { Reasons } from "./overview/reasons.js";
 import { Turns } from "./overview/turns.js";
 import { Waterfall } from "./overview/waterfall.js";
@@ -22,9 +23,11 @@ export function Overview({ at }) {
   const asked = { window: at.window, ...at.filters };
   const summary = useAsked("summary", asked);
   const experiment = useAsked("experiment", { model: at.filters.model }, 30);
+  const replicas = useAsked("replicas", {});
   const series = useAsked("reasons", { ...asked, by: by === "reason" ? null : by });
   return html`
     <h1 tabindex="-1">Where prompt tokens went</h1>
+    <${PromptFindings} replicas=${replicas.value?.replicas ?? []} />
     <${Asked} asked=${summary} what="the figures">
       ${(value) =>
         value.requests === 0
