@@ -112,7 +112,7 @@ class Fleet:
         """Replicas of a model that may get a request.
 
         First choice: ready replicas, replicas in slow start within their share, and a failed replica that is due for a
-        trial; one that was silent gets the next request, whatever it costs. Otherwise: replicas that are being warmed,
+        trial; one that was silent gets the next request, at any cost. Otherwise: replicas that are being warmed,
         were never checked, or have used their share. If more than half have failed recently: all of them, because the
         rest would be overloaded; a retry uses failed replicas only if there are no others. Never: replicas whose checks
         fail, that drain, or that are in another region; nor replicas that serve another model, unless all of them do.
