@@ -6,14 +6,9 @@ from gateway.core.ports import Sink
 
 
 class ForwardingSink:
-    """The members of a ``Sink`` that the client's sink behind it answers.
+    """The members of a ``Sink`` that the client's sink behind it answers."""
 
-    Args:
-        sink: The client's sink.
-    """
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    _sink: Sink  # set by the subclass itself: a call to set it would be one more for every request
 
     @property
     def gone(self) -> bool:

@@ -39,7 +39,7 @@ class RestoringSink(ForwardingSink):
     """
 
     def __init__(self, sink: Sink, values: Mapping[str, str]) -> None:
-        super().__init__(sink)
+        self._sink = sink
         self._values = values
         self._head: tuple[int, Sequence[tuple[bytes, bytes]]] | None = None
         self._streamed = False

@@ -87,10 +87,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RepeatedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the worker, work: what differs between a request and an earlier one with the same explanation, to the token.
 
-    Attributes:
-        number: ``RequestRecord.number`` of the earlier one; it has the values of all fields that are not here.
+    The other fields are as in ``RequestRecord``; those that are not here have the values of the earlier request.
 
-    All other fields are as in ``RequestRecord``.
+    Attributes:
+        number: ``RequestRecord.number`` of the earlier one.
     """
 
     number: int

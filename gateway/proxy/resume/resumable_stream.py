@@ -53,7 +53,7 @@ class ResumableStream(ForwardingSink):
         self.resumed = 0
         self.began_at = 0.0
         self._asked = request
-        super().__init__(sink)
+        self._sink = sink
         self._tokenizer = tokenizer
         self._prompt_tokens = prompt_tokens
         self._head: tuple[int, Sequence[tuple[bytes, bytes]]] = (int(HTTPStatus.OK), ())

@@ -294,3 +294,4 @@ class Unrecorded:
 
 
 Trace = RequestTrace | Unrecorded
+"""What ``Tracing.begin`` returns."""
