@@ -10,6 +10,7 @@ from gateway import __version__
 from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import ApplicationLimits, Authenticator
+from gateway.admission.prompt_registry import PromptRegistry, some_of
 from gateway.api import Cors, PublicApp
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
@@ -25,7 +26,6 @@ from gateway.component_options import (
     configure_explain,
     explain_front,
     personal_data_mode,
-    registered_prompts,
     space_rules,
     spaces_file,
 )
@@ -44,7 +44,7 @@ from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.health import HealthMonitor
 from gateway.fleet.membership import Membership
-from gateway.flow import Flow, FlowLimits
+from gateway.flow import Flow
 from gateway.http_client.client import HttpClient
 from gateway.http_client.open_files import most_with_replicas, open_files
 from gateway.index import ReplicaIndex
@@ -57,7 +57,6 @@ from gateway.observer_adapters import (
     PromptObservers,
 )
 from gateway.overload import BusyReplicas, Overload
-from gateway.prompts import PromptRegistry, some_of
 from gateway.proxy import AnswerLimits, Forwarder, RetryBudget
 from gateway.replica_events import ReplicaEvents
 from gateway.retry import Attempts
@@ -353,7 +352,7 @@ class Gateway:
         """
         now = time.time()
         self._application_limits.replace(application_limits(settings))
-        changes = self._prompts.replace(registered_prompts(settings))
+        changes = self._prompts.replace(settings.prompts)
         for name, (before, after) in changes.current.items():
             self._spaces.reset(SpaceSelection(prompt=f"{name}@{before}"), ResetCause.PROMPT_VERSION, now)
             self._explain.record_marker(MarkerKind.PROMPT_VERSION_CHANGED, f"{name}: {before} to {after}")
@@ -453,7 +452,7 @@ class Gateway:
 
     def _build_flow(self, observer: Observer, prompts: PromptObserver) -> Flow:
         settings, relay = self._settings, self._settings.relay
-        self._prompts = PromptRegistry(registered_prompts(settings))
+        self._prompts = PromptRegistry(settings.prompts)
         self._experiment = Experiment(settings.experiment)
         return Flow(
             models=self._models.present,
@@ -486,11 +485,8 @@ class Gateway:
             canon=self._canon,
             observer=observer,
             explains=self._explain,
-            limits=FlowLimits(
-                default_block_size=settings.index.default_block_size,
-                total_timeout_seconds=relay.total_timeout_seconds,
-                gone_after_seconds=relay.gone_after_seconds,
-            ),
+            default_block_size=settings.index.default_block_size,
+            relay=relay,
             turns=self._turns,
             experiment=self._experiment,
             prompts=prompts,

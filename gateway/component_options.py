@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.admission import Limits
-from gateway.config.prompts_settings import PromptVersionSettings
 from gateway.config.server_settings import AdminTokenSettings
 from gateway.config.settings import Settings
 from gateway.config.telemetry_settings import AuditSettings
@@ -17,7 +16,6 @@ from gateway.core.worker_place import WorkerPlace
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions
-from gateway.prompts import Prompt, PromptMessage, PromptVersion
 from gateway.spaces import EpochFile, SpaceRules
 from gateway.stats.prices import TokenPrices
 
@@ -68,34 +66,10 @@ def canon_modes(settings: Settings) -> dict[str, RuleModes]:
     return {model.id: model.canon for model in settings.models if model.canon}
 
 
-def registered_prompts(settings: Settings) -> dict[str, Prompt]:
-    """The registered prompts by id."""
-    return {
-        name: Prompt(
-            current=prompt.current,
-            versions={number: _prompt_version(version) for number, version in prompt.versions.items()},
-            tenants=None if prompt.tenants is None else frozenset(prompt.tenants),
-        )
-        for name, prompt in settings.prompts.items()
-    }
-
-
 def application_limits(settings: Settings) -> dict[str, Limits]:
     """Limits of the registered prompts that have any, by id."""
     limits = {name: Limits.of(prompt) for name, prompt in settings.prompts.items()}
     return {name: each for name, each in limits.items() if each != Limits()}
-
-
-def _prompt_version(version: PromptVersionSettings) -> PromptVersion:
-    return PromptVersion(
-        messages=[PromptMessage(message.role, message.content) for message in version.messages],
-        variables=version.variables,
-        model=version.model,
-        canon=version.canon,
-        idle_ttl_seconds=version.idle_ttl_seconds,
-        max_age_seconds=version.max_age_seconds,
-        warm=version.warm,
-    )
 
 
 def personal_data_mode(settings: Settings) -> PersonalDataMode:

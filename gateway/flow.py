@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -11,6 +11,7 @@ import structlog
 from gateway.candidates import CandidateFinder, Candidates, TargetGroup
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.pii import PersonalDataScreen
+from gateway.config.routing_settings import RelaySettings
 from gateway.context import (
     CLIENT_GONE_STATUS,
     Encoded,
@@ -81,21 +82,6 @@ _SEARCHED_FIRST = frozenset({PersonalDataMode.MASK, PersonalDataMode.BLOCK})
 """Modes in which the search for personal data decides what is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlowLimits:
-    """Limits from the configuration.
-
-    Attributes:
-        default_block_size: Tokens per block of a replica whose metrics do not report it.
-        total_timeout_seconds: Upper bound of a request's duration.
-        gone_after_seconds: A replica that is down for longer counts as removed.
-    """
-
-    default_block_size: int
-    total_timeout_seconds: float
-    gone_after_seconds: float
-
-
 class Flow:
     """Takes each request through the stages, and records the result with the index and the observer.
 
@@ -119,7 +105,8 @@ class Flow:
         canon: Canonicalizer,
         observer: Observer,
         explains: ExplainClient,
-        limits: FlowLimits,
+        default_block_size: int,
+        relay: RelaySettings,
         turns: Turns,
         experiment: Experiment,
         prompts: PromptObserver | None = None,
@@ -128,7 +115,7 @@ class Flow:
         self._hasher = hasher
         self._index = index
         self._chooser = chooser
-        self._finder = CandidateFinder(fleet, index, limits.default_block_size)
+        self._finder = CandidateFinder(fleet, index, default_block_size)
         self.block_size = self._finder.block_size
         self._attempts = attempts
         self._overload = overload
@@ -138,7 +125,7 @@ class Flow:
         self._canon = canon
         self._observer = observer
         self._explains = explains
-        self._limits = limits
+        self._relay = relay
         self._turns = turns
         self._experiment = experiment
         self._taking_turns = chooser.with_policy("round_robin")
@@ -190,7 +177,7 @@ class Flow:
         source = client_family(request.headers)
         if self._experiment.is_running:
             request = self._experiment.assigned(request, source)
-        limit = self._limits.total_timeout_seconds
+        limit = self._relay.total_timeout_seconds
         timeout = limit if request.timeout_seconds is None else min(limit, request.timeout_seconds)
         return RequestContext(
             Encoded(request, request, self._models[request.model], source),
@@ -356,7 +343,7 @@ class Flow:
 
     def _excluded(self, context: RequestContext, candidates: Candidates, now: float) -> Sequence[ReplicaPrefix]:
         """What targets that are no candidates hold: it explains why tokens are computed again."""
-        others = self._finder.others(context.encoded.model.id, candidates, now, self._limits.gone_after_seconds)
+        others = self._finder.others(context.encoded.model.id, candidates, now, self._relay.gone_after_seconds)
         if not others.targets:
             return ()
         finished(self._hashed(context, others.by_block_size))

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gateway.admission.prompt_registry import PromptRegistry, check_model, same_application
 from gateway.canon.rewrite import rewritten
 from gateway.core.errors import BadRequest, NotFound
 from gateway.core.request import Endpoint
 from gateway.core.tenant import Caller
-from gateway.prompts import PromptRegistry
-from gateway.prompts.registry import check_model, same_application
 
 _MAX_BYTES = 4 * 1024 * 1024
 """Largest body with ``template``: writing a larger one again blocks other requests for more than 20 ms."""

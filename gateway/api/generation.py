@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from gateway.admission import Admission, ApplicationLimits, Authenticator
+from gateway.admission.prompt_registry import PROMPT_ID, PROMPT_VERSION, PromptRegistry
 from gateway.api.asked_prompt import PromptHeaders
 from gateway.api.body_json import joined
 from gateway.api.cors import Cors, replaced
@@ -28,8 +29,6 @@ from gateway.core.ports import Grant, Observer
 from gateway.core.request import Endpoint
 from gateway.core.settlement import Refusal
 from gateway.flow import Flow
-from gateway.prompts import PromptRegistry
-from gateway.prompts.registry import PROMPT_ID, PROMPT_VERSION
 from gateway.tasks import Continuation, start_eagerly
 from gateway.telemetry import Trace, Tracing
 from gateway.turns import Turns

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from gateway.admission.prompt_registry import PromptRegistry
 from gateway.api.asked_prompt import Asked, PromptHeaders, asked_prompt
 from gateway.api.body_json import (
     LONG,
@@ -26,7 +27,6 @@ from gateway.core.numbers import MAX_SEQUENCES
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import Caller
-from gateway.prompts import PromptRegistry
 
 _MAX_PROMPTS = 4096
 """Prompts in one request."""

@@ -67,7 +67,6 @@ exit code: 0 reported, 2 bad usage, or LOGS hold no requests that can be read"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.add_argument("logs", metavar="LOGS", nargs="+", help="log files; - reads standard input")

@@ -46,7 +46,6 @@ exit code: 0 shown, 2 bad usage, or FILE is no request"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.add_argument("file", metavar="FILE", help="the request, or the turns; - reads standard input")

@@ -16,7 +16,6 @@ _INVALID = 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = "Validate a configuration file and list every mistake in it, each with its line and key."
     parser.epilog = (
         "Variables (${NAME}) and secret files (file:PATH) are read as by `serve`; the network is not touched.\n"

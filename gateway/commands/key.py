@@ -17,7 +17,6 @@ _ADMIN_PREFIX = "pgw_admin"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Make a new API key of a tenant, or a new token for the admin port, and print it this once, together with the\n"
         "lines to put into the configuration. Those hold its hash only; nothing is stored or sent."

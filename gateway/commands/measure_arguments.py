@@ -35,7 +35,6 @@ or it refuses the requests"""
 
 def add_measure_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     # Or `--key SECRET` would be taken for `--key-file`, and the secret would be shown as a file that is not there.

@@ -46,7 +46,6 @@ exit code: 0 shown, 1 the gateway refuses, 2 bad usage, or the gateway cannot be
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.add_argument("--month", metavar="YYYY-MM", help="the month (default: the present one)")

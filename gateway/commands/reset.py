@@ -22,7 +22,6 @@ _MAX_SHOWN = 50
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "End the epochs of prefix spaces of a running gateway: what engines have cached for them cannot be reached\n"
         "any more, at once and on every replica. Options narrow the selection; --all takes every space."

@@ -64,7 +64,6 @@ _T = TypeVar("_T", int, float)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments and its help text."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.add_argument("trace", metavar="TRACE", help="the trace; - reads standard input")

@@ -52,7 +52,6 @@ refuses"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.add_argument("file", metavar="FILE", type=Path, help="the declared prefixes")

@@ -192,6 +192,64 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return not (self.warming or self.measured)
 
 
+class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The sums of requests without an explanation. Their missed tokens are counted already.
+
+    Attributes:
+        model: Id of their model.
+        tenant: Id of their tenant.
+        tenant_label: Value of the metrics' ``tenant`` label.
+        source: Their client family.
+        template: Their template version.
+        hits_confirmed: Whether their engine reported their hits.
+        at: End of the last one, Unix seconds.
+        requests: Number of requests.
+        prompt_tokens: Their prompt tokens.
+        hits: Their hit tokens.
+        prefill_seconds: Prefill seconds of their prompts without any hit.
+        completion_tokens: Their generated tokens.
+        prompt: Their application; as in ``RequestRecord``.
+    """
+
+    model: str
+    tenant: str
+    tenant_label: str
+    source: str
+    template: str
+    hits_confirmed: bool
+    at: float
+    requests: int
+    prompt_tokens: int
+    hits: int
+    prefill_seconds: float
+    completion_tokens: int = 0
+    prompt: str = ""
+
+    @staticmethod
+    def of(record: RequestRecord) -> "SkippedTotals":
+        """A request as a sum of one, with the same hits as in its explanation."""
+        hits = record.cached_tokens
+        if hits is None:
+            scale = record.prompt_tokens / record.own_tokens if record.own_tokens else 1.0
+            hits = 0 if record.bypasses_cache else round(record.predicted_tokens * scale)
+        prompt_tokens = max(record.prompt_tokens, 0)
+        return SkippedTotals(
+            record.model,
+            record.tenant,
+            record.tenant_label,
+            record.source,
+            record.where.template,
+            record.cached_tokens is not None,
+            record.at,
+            1,
+            prompt_tokens,
+            min(max(hits, 0), prompt_tokens),
+            prompt_tokens * record.prefill_seconds_per_token,
+            record.completion_tokens or 0,
+            record.prompt,
+        )
+
+
 class CacheHistory(StrEnum):
     """Kinds of events that change caches."""
 

@@ -7,7 +7,7 @@ token ids stay as the engine generated them.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +16,7 @@ import orjson
 from gateway.core.json_edit import Path, json_text, replaced
 from gateway.core.ports import Sink
 from gateway.engines import payloads
+from gateway.proxy.forwarding_sink import ForwardingSink
 from gateway.proxy.resume.joined_stream import END
 from gateway.proxy.sse import json_of
 
@@ -29,7 +30,7 @@ _Place = tuple[int, str, int]
 """A text of a stream: index of the choice, name of the field, index of the tool call."""
 
 
-class RestoringSink:
+class RestoringSink(ForwardingSink):
     """A ``Sink`` in front of the client's.
 
     Args:
@@ -44,25 +45,6 @@ class RestoringSink:
         self._streamed = False
         self._held: dict[_Place, str] = {}
         self._last: dict[str, Any] = {}
-
-    @property
-    def gone(self) -> bool:
-        """See ``Sink``."""
-        return self._sink.gone
-
-    @property
-    def interrupted(self) -> bool:
-        """See ``Sink``."""
-        return self._sink.interrupted
-
-    @property
-    def congested(self) -> bool:
-        """See ``Sink``."""
-        return self._sink.congested
-
-    def on_writable(self, callback: Callable[[], None]) -> None:
-        """See ``Sink``."""
-        self._sink.on_writable(callback)
 
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``. The head of an answer that is not a stream waits for the body, whose length changes."""

@@ -6,7 +6,7 @@ from itertools import islice
 import orjson
 
 from gateway.core.errors import NotFound
-from gateway.core.explanation import MEASUREMENT, Explanation, RequestRecord
+from gateway.core.explanation import MEASUREMENT, Explanation, RequestRecord, SkippedTotals
 from gateway.stats import figures
 from gateway.stats.counters import HOURS, Counters
 from gateway.stats.day_totals import DayTotal, report
@@ -101,48 +101,24 @@ class Stats:
         self._suggestions.add(key, record.at, explanation)
         self._entries.add(record, explanation, gpus)
 
-    def add_skipped(
-        self,
-        *,
-        at: float,
-        model: str,
-        tenant: str,
-        source: str,
-        template: str,
-        prompt: str = "",
-        requests: int,
-        prompt_tokens: int,
-        hits: int,
-        hits_confirmed: bool,
-        prefill_seconds: float,
-        gpus: float,
-        completion_tokens: int = 0,
-    ) -> None:
+    def add_skipped(self, sums: SkippedTotals, gpus: float) -> None:
         """Add the sums of requests that were not explained. They count as skipped, their missed tokens as unclassified.
 
         Args:
-            at: When the last of them ended.
-            model: As in ``RequestRecord``, the same for all of them.
-            tenant: As in ``RequestRecord``.
-            source: As in ``RequestRecord``.
-            template: As ``RequestRecord.where.template``.
-            prompt: As in ``RequestRecord``.
-            requests: Number of requests.
-            prompt_tokens: Their prompt tokens.
-            hits: Their hit tokens.
-            hits_confirmed: Whether engines reported these hits.
-            prefill_seconds: Prefill seconds of all prompt tokens, without any hit.
+            sums: The sums.
             gpus: GPUs per replica.
-            completion_tokens: Their generated tokens.
         """
-        used = DayTotal(requests, prompt_tokens, hits, prompt_tokens if hits_confirmed else 0, completion_tokens)
-        self._history.days.add(at, tenant, model, prompt, used)
-        if source == MEASUREMENT:
-            return
-        key = self._keys.key(model, tenant, source, template, prompt, at)
-        per_token = prefill_seconds / prompt_tokens if prompt_tokens else 0.0
-        row = row_of_skipped(requests, prompt_tokens, hits, per_token, gpus=gpus, confirmed=hits_confirmed)
-        self._counts.add(key, at, row)
+        used = DayTotal(
+            sums.requests,
+            sums.prompt_tokens,
+            sums.hits,
+            sums.prompt_tokens if sums.hits_confirmed else 0,
+            sums.completion_tokens,
+        )
+        self._history.days.add(sums.at, sums.tenant, sums.model, sums.prompt, used)
+        if sums.source != MEASUREMENT:
+            key = self._keys.key(sums.model, sums.tenant, sums.source, sums.template, sums.prompt, sums.at)
+            self._counts.add(key, sums.at, row_of_skipped(sums, gpus))
 
     def answer(
         self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None = ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway.core.canonical import RuleMode
 from gateway.core.decision import is_warm
-from gateway.core.explanation import Attribution, Explanation, RequestRecord
+from gateway.core.explanation import Attribution, Explanation, RequestRecord, SkippedTotals
 from gateway.core.outcome import Ending
 from gateway.core.reasons import REASONS, Reason
 from gateway.stats import columns
@@ -200,15 +200,15 @@ def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
     return row
 
 
-def row_of_skipped(
-    requests: int, prompt_tokens: int, hits: int, per_token: float, *, gpus: float, confirmed: bool
-) -> Row:
+def row_of_skipped(sums: SkippedTotals, gpus: float) -> Row:
     """The row of requests of which only sums are known: their missed tokens count as unclassified."""
+    tokens, hits, confirmed = sums.prompt_tokens, sums.hits, sums.hits_confirmed
     cut = columns.RUNG_COLUMNS.index(REASONS[Reason.UNCLASSIFIED].rung)
-    rungs = [hits] * cut + [prompt_tokens] * (len(columns.RUNG_COLUMNS) - cut)
-    missed = [Attribution(Reason.UNCLASSIFIED, prompt_tokens - hits, confirmed)]
-    row = _counted(prompt_tokens, hits, missed, rungs, per_token, gpus=gpus, confirmed=confirmed)
-    row[columns.REQUESTS] = row[columns.SKIPPED] = requests
+    rungs = [hits] * cut + [tokens] * (len(columns.RUNG_COLUMNS) - cut)
+    missed = [Attribution(Reason.UNCLASSIFIED, tokens - hits, confirmed)]
+    per_token = sums.prefill_seconds / tokens if tokens else 0.0
+    row = _counted(tokens, hits, missed, rungs, per_token, gpus=gpus, confirmed=confirmed)
+    row[columns.REQUESTS] = row[columns.SKIPPED] = sums.requests
     return row
 
 

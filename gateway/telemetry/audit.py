@@ -51,7 +51,7 @@ from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import SpaceEnd
 from gateway.core.tenant import Tenant
 from gateway.tasks import in_daemon_thread
-from gateway.telemetry.audit_file import AuditTarget, RotatedFile, StandardOutput, open_for_append
+from gateway.telemetry.audit_file import RotatedFile, StandardOutput, open_for_append
 
 _MAX_LINES = 20_000
 """Capacity of the queue: about 10 MB, ten seconds of a busy gateway."""
@@ -78,7 +78,7 @@ class AuditWriter:
 
     def __init__(
         self,
-        target: AuditTarget,
+        target: RotatedFile | StandardOutput,
         on_error: Callable[[], None],
         *,
         max_lines: int = _MAX_LINES,

@@ -10,27 +10,10 @@ import os
 import stat
 from collections import deque
 from pathlib import Path
-from typing import Protocol
 
 _MODE = 0o640
 """Not readable by other users of the machine."""
 _STANDARD_OUTPUT = 1
-
-
-class AuditTarget(Protocol):
-    """Writes lines."""
-
-    def write(self, lines: deque[bytes]) -> None:
-        """Append lines, each with its line end, and remove them from ``lines`` as they are written.
-
-        Raises:
-            OSError: the lines still in ``lines`` were not written.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the target; the next ``write`` opens it again."""
-        ...
 
 
 class RotatedFile:
@@ -51,7 +34,11 @@ class RotatedFile:
         self._stream: _LineStream | None = None
 
     def write(self, lines: deque[bytes]) -> None:
-        """See ``AuditTarget``. Also raises ``OSError``, after writing all lines, if the file cannot be renamed."""
+        """Append lines, each with its line end, and remove them from ``lines`` as they are written.
+
+        Raises:
+            OSError: the lines still in ``lines`` were not written, or, if none are, the file cannot be renamed.
+        """
         overdue: OSError | None = None
         try:
             while lines:
@@ -71,7 +58,7 @@ class RotatedFile:
             raise overdue
 
     def close(self) -> None:
-        """See ``AuditTarget``."""
+        """Close the file; the next ``write`` opens it again."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -105,11 +92,11 @@ class StandardOutput:
         self._stream = _LineStream(_STANDARD_OUTPUT)
 
     def write(self, lines: deque[bytes]) -> None:
-        """See ``AuditTarget``."""
+        """As ``RotatedFile.write``."""
         self._stream.append(lines, len(lines))
 
     def close(self) -> None:
-        """See ``AuditTarget``. Stays open, because other parts of the process write to it, too."""
+        """Does nothing: it stays open, because other parts of the process write to it, too."""
 
 
 def open_for_append(path: Path) -> int:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
+from gateway.admission.prompt_registry import PromptRegistry
 from gateway.core.errors import GatewayError
 from gateway.core.tenant import Caller
-from gateway.prompts import PromptRegistry
 from gateway.warmup.declared import Declared, Malformed, declare
 
 _log = structlog.get_logger("gateway.warmup")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from written_requests import NOON, ask, explanation, explanations, finished
 
 from gateway.core.errors import BadRequest
-from gateway.core.explanation import MEASUREMENT, Explanation, SpaceKey
+from gateway.core.explanation import MEASUREMENT, Explanation, SkippedTotals, SpaceKey
 from gateway.core.reasons import Reason
 from gateway.stats import Stats
 from gateway.stats.columns import REASON_COLUMNS
@@ -181,10 +181,11 @@ def test_a_month_by_tenant_and_model_with_its_cost():
         ("acme", "big", 500_000, 500_000, 0),
         ("shop", "small", 100, 0, 0),
     )
-    stats.add_skipped(
+    totals = SkippedTotals(
         at=NOON,
         model="small",
         tenant="shop",
+        tenant_label="shop",
         source="web",
         template="",
         requests=3,
@@ -192,9 +193,9 @@ def test_a_month_by_tenant_and_model_with_its_cost():
         hits=100,
         hits_confirmed=False,
         prefill_seconds=0.1,
-        gpus=1,
         completion_tokens=50,
     )
+    stats.add_skipped(totals, 1)
 
     found = report(stats)
 
@@ -252,8 +253,7 @@ def test_tenants_of_a_day_are_bounded_and_old_days_are_dropped():
 def test_requests_that_measure_cost_something_and_are_in_no_summary():
     stats = journal(b"1")
     stats.add(finished("a", NOON, model="m", source=MEASUREMENT, measured=True), explanation_of(100), 1)
-    skipped = {"requests": 2, "prompt_tokens": 50, "hits": 0, "hits_confirmed": True, "prefill_seconds": 0.1, "gpus": 1}
-    stats.add_skipped(at=NOON, model="m", tenant="acme", source=MEASUREMENT, template="", **skipped)
+    stats.add_skipped(SkippedTotals("m", "acme", "acme", MEASUREMENT, "", True, NOON, 2, 50, 0, 0.1), 1)
 
     assert ask(stats, "summary", NOON)["requests"] == 0
     assert report(stats)["total"]["requests"] == 3

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_requests import NOON, ask, difference, explanation, explanations, finished
 
-from gateway.core.explanation import SpaceKey
+from gateway.core.explanation import SkippedTotals, SpaceKey
 from gateway.core.reasons import REASONS, RUNGS, Reason, Rung
 from gateway.stats import ComputePrice, Stats
 
@@ -80,10 +80,11 @@ def test_requests_that_were_only_counted_are_in_the_sums(sums, explained):
     journal = make()
     journal.add(finished(), explained, 1)
     for requests, hits, missed, confirmed in sums:
-        journal.add_skipped(
+        totals = SkippedTotals(
             at=NOON,
             model="m",
             tenant="acme",
+            tenant_label="acme",
             source="web",
             template="v3",
             requests=requests,
@@ -91,8 +92,8 @@ def test_requests_that_were_only_counted_are_in_the_sums(sums, explained):
             hits=hits,
             hits_confirmed=confirmed,
             prefill_seconds=(hits + missed) * 0.001,
-            gpus=2,
         )
+        journal.add_skipped(totals, 2)
     whole = ask(journal, "summary")
     check_identity(whole, sum(each["tokens"] for each in whole["reasons"]))
     assert whole["prompt_tokens"] == explained.prompt_tokens + sum(hits + missed for _, hits, missed, _ in sums)

@@ -7,7 +7,7 @@ through pipes, in batches. A full pipe holds the sender back, so memory stays bo
 import multiprocessing
 import signal
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,22 +26,6 @@ _decode_families = msgspec.msgpack.Decoder(list[dict[str, Any]]).decode
 _decode_sums = msgspec.msgpack.Decoder(ExplainedSums).decode
 
 
-class RecordSink(Protocol):
-    """Takes records, and gives their explanations summed up."""
-
-    def add(self, record: RequestRecord) -> None:
-        """Explain a request, now or later."""
-        ...
-
-    def finish(self) -> ExplainedSums:
-        """The sums of all requests."""
-        ...
-
-    def close(self) -> None:
-        """End without sums."""
-        ...
-
-
 class InlineExplaining:
     """Explains in this process: for short logs, for which starting another one takes longer.
 
@@ -54,15 +38,15 @@ class InlineExplaining:
         self._sums = ExplanationSums(options)
 
     def add(self, record: RequestRecord) -> None:
-        """See ``RecordSink``."""
+        """Explain a request."""
         self._sums.add(record, self._explainer.explain(record))
 
     def finish(self) -> ExplainedSums:
-        """See ``RecordSink``."""
+        """The sums of all requests."""
         return self._sums.finish(self._explainer.families())
 
     def close(self) -> None:
-        """See ``RecordSink``."""
+        """End without sums."""
 
 
 class ExplainingProcesses:
@@ -89,14 +73,14 @@ class ExplainingProcesses:
         self._bytes = 0
 
     def add(self, record: RequestRecord) -> None:
-        """See ``RecordSink``."""
+        """Explain a request, now or later."""
         self._batch.append(record)
         self._bytes += len(record.body) + sum(map(len, record.parts))
         if self._bytes >= _BATCH_BYTES or len(self._batch) >= _BATCH_RECORDS:
             self._send()
 
     def finish(self) -> ExplainedSums:
-        """See ``RecordSink``."""
+        """The sums of all requests."""
         if self._batch:
             self._send()
         try:
@@ -108,7 +92,7 @@ class ExplainingProcesses:
         return sums
 
     def close(self) -> None:
-        """See ``RecordSink``."""
+        """End without sums."""
         self._records.close()
         self._sums.close()
         for process in self._processes:

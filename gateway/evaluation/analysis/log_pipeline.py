@@ -11,7 +11,7 @@ from gateway.core.explanation import ReplicaPrefix, RequestRecord
 from gateway.evaluation.analysis.analysis_options import AnalysisOptions
 from gateway.evaluation.analysis.anonymized_trace import TRACE_BLOCK_SIZE, AnonymizedTrace
 from gateway.evaluation.analysis.expected_hits import expected_hits
-from gateway.evaluation.analysis.explaining_process import ExplainingProcesses, InlineExplaining, RecordSink
+from gateway.evaluation.analysis.explaining_process import ExplainingProcesses, InlineExplaining
 from gateway.evaluation.analysis.ideal_cache import IdealCache
 from gateway.evaluation.analysis.log_analysis import ExpectedHits, LogAnalysis
 from gateway.evaluation.analysis.log_explainer import SEEN_BLOCKS
@@ -70,7 +70,7 @@ def analyze_logs(
     encoding = RecordEncoding(options)
     reading = LogReading(paths)
     is_short = 0 < reading.size <= _SHORT_BYTES
-    sink: RecordSink = InlineExplaining(options) if is_short else ExplainingProcesses(options)
+    sink = InlineExplaining(options) if is_short else ExplainingProcesses(options)
     with ExitStack() as stack:
         stack.callback(sink.close)
         spool = cast(BinaryIO, stack.enter_context(tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)))
@@ -115,7 +115,7 @@ class _Stages:
     def __init__(
         self,
         options: AnalysisOptions,
-        sink: RecordSink,
+        sink: InlineExplaining | ExplainingProcesses,
         spool: BinaryIO,
         anonymized: BinaryIO | None,
     ) -> None:

@@ -21,29 +21,11 @@ from gateway.evaluation.logs.logged_request import LoggedRequest, OtherEntry, Un
 from gateway.evaluation.logs.request_bodies import is_generation, read_body
 
 _MARKS = frozenset(
-    {
-        *(
-            "status",
-            "request_method",
-            "method",
-            "uri",
-            "request_uri",
-            "request",
-            "remote_addr",
-            "response_code",
-            "path",
-        ),
-        *(
-            "upstream_addr",
-            "upstream_host",
-            "http_user_agent",
-            "user_agent",
-            "bytes_sent",
-            "body_bytes_sent",
-            "protocol",
-        ),
-        *("duration", "request_length", "authority", "start_time", "x_forwarded_for", "request_time", "bytes_received"),
-    }
+    (
+        "status request_method method uri request_uri request remote_addr response_code path upstream_addr "
+        "upstream_host http_user_agent user_agent bytes_sent body_bytes_sent protocol duration request_length "
+        "authority start_time x_forwarded_for request_time bytes_received"
+    ).split()
 )
 _LEAST_MARKS = 2
 _PATHS = ("path", "request_uri", "uri", "url", "x_envoy_original_path", "original_path")

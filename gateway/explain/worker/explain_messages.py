@@ -7,6 +7,7 @@ Messages about requests are *work*: they are handled in order, and ``WorkReport`
 """
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from struct import Struct
 from typing import Any, Literal, get_args
 
@@ -14,7 +15,7 @@ import msgspec
 
 from gateway.core.canonical import RuleMode
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, ReplicaPrefix, RequestRecord
+from gateway.core.explanation import CacheEvent, ReplicaPrefix, RequestRecord, SkippedTotals
 from gateway.core.reasons import Reason
 from gateway.stats.markers import Marker
 from gateway.stats.prices import TokenPrices
@@ -86,21 +87,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RepeatedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the worker, work: what differs between a request and an earlier one with the same explanation, to the token.
 
+    The other fields are as in ``RequestRecord``; those that are not here have the values of the earlier request.
+
     Attributes:
-        number: ``RequestRecord.number`` of the earlier one; all fields that are not here have its values.
-        request_id: As in ``RequestRecord``, like all further fields.
-        at: Likewise.
-        decision: Likewise.
-        policy: Likewise.
-        holders: Likewise.
-        ending: Likewise.
-        streamed: Likewise.
-        ttft_seconds: Likewise.
-        seconds: Likewise.
-        failed_attempts: Likewise.
-        prefill_seconds_per_token: Likewise.
-        sent_after_seconds: Likewise.
-        stages: Likewise.
+        number: ``RequestRecord.number`` of the earlier one.
     """
 
     number: int
@@ -121,99 +111,15 @@ class RepeatedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @staticmethod
     def of(record: RequestRecord, number: int) -> "RepeatedRequest":
         """What differs in a request from the earlier one with this number."""
-        return RepeatedRequest(
-            number,
-            record.request_id,
-            record.at,
-            record.decision,
-            record.policy,
-            record.holders,
-            record.ending,
-            record.streamed,
-            record.ttft_seconds,
-            record.seconds,
-            record.failed_attempts,
-            record.prefill_seconds_per_token,
-            record.sent_after_seconds,
-            record.stages,
-        )
+        return RepeatedRequest(number, *_repeated_values(record))
 
     def record(self, earlier: RequestRecord) -> RequestRecord:
         """The whole request; ``earlier`` is the one that it refers to."""
-        return msgspec.structs.replace(
-            earlier,
-            request_id=self.request_id,
-            at=self.at,
-            decision=self.decision,
-            policy=self.policy,
-            holders=self.holders,
-            ending=self.ending,
-            streamed=self.streamed,
-            ttft_seconds=self.ttft_seconds,
-            seconds=self.seconds,
-            failed_attempts=self.failed_attempts,
-            prefill_seconds_per_token=self.prefill_seconds_per_token,
-            sent_after_seconds=self.sent_after_seconds,
-            stages=self.stages,
-        )
+        return msgspec.structs.replace(earlier, **{name: getattr(self, name) for name in _REPEATED})
 
 
-class SkippedTotals(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """To the worker, work: the sums of requests without an explanation. Their missed tokens are counted already.
-
-    Attributes:
-        model: Id of their model.
-        tenant: Id of their tenant.
-        tenant_label: Value of the metrics' ``tenant`` label.
-        source: Their client family.
-        template: Their template version.
-        hits_confirmed: Whether their engine reported their hits.
-        at: End of the last one, Unix seconds.
-        requests: Number of requests.
-        prompt_tokens: Their prompt tokens.
-        hits: Their hit tokens.
-        prefill_seconds: Prefill seconds of their prompts without any hit.
-        completion_tokens: Their generated tokens.
-        prompt: Their application; as in ``RequestRecord``.
-    """
-
-    model: str
-    tenant: str
-    tenant_label: str
-    source: str
-    template: str
-    hits_confirmed: bool
-    at: float
-    requests: int
-    prompt_tokens: int
-    hits: int
-    prefill_seconds: float
-    completion_tokens: int = 0
-    prompt: str = ""
-
-    @staticmethod
-    def of(record: RequestRecord) -> "SkippedTotals":
-        """A request as a sum of one, with the same hits as in its explanation."""
-        hits = record.cached_tokens
-        if hits is None:
-            scale = record.prompt_tokens / record.own_tokens if record.own_tokens else 1.0
-            hits = 0 if record.bypasses_cache else round(record.predicted_tokens * scale)
-        prompt_tokens = max(record.prompt_tokens, 0)
-        return SkippedTotals(
-            record.model,
-            record.tenant,
-            record.tenant_label,
-            record.source,
-            record.where.template,
-            record.cached_tokens is not None,
-            record.at,
-            1,
-            prompt_tokens,
-            min(max(hits, 0), prompt_tokens),
-            prompt_tokens * record.prefill_seconds_per_token,
-            record.completion_tokens or 0,
-            record.prompt,
-        )
+_REPEATED = RepeatedRequest.__struct_fields__[1:]
+_repeated_values = attrgetter(*_REPEATED)
 
 
 class StoredHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -9,13 +9,13 @@ import orjson
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, CacheHistory, Explanation, RequestRecord
+from gateway.core.explanation import CacheEvent, CacheHistory, Explanation, RequestRecord, SkippedTotals
 from gateway.explain.bodies import Bodies
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, Frames, References
 from gateway.explain.seen import PromptHashes, SeenPublisher
-from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, SkippedTotals, WorkerOptions
+from gateway.explain.worker.explain_messages import CanonOptions, Notice, PeerPrompts, WorkerOptions
 from gateway.stats import ComputePrice, Stats, StatsLimits
 from gateway.stats.experiment_results import ExperimentResults
 from gateway.stats.markers import Marker, MarkerKind
@@ -146,21 +146,7 @@ class ExplainParts:
 
     def add_skipped(self, skipped: SkippedTotals, gpus: float) -> None:
         """Add the sums of requests without an explanation to the journal."""
-        self._journal.add_skipped(
-            at=skipped.at,
-            model=skipped.model,
-            tenant=skipped.tenant,
-            source=skipped.source,
-            template=skipped.template,
-            prompt=skipped.prompt,
-            requests=skipped.requests,
-            prompt_tokens=skipped.prompt_tokens,
-            hits=skipped.hits,
-            hits_confirmed=skipped.hits_confirmed,
-            prefill_seconds=skipped.prefill_seconds,
-            gpus=gpus,
-            completion_tokens=skipped.completion_tokens,
-        )
+        self._journal.add_skipped(skipped, gpus)
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
         """As ``Stats.answer``, and ``experiment``: the comparison of the experiment's groups."""

@@ -16,7 +16,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import RuleMode
 from gateway.core.errors import GatewayError
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import Attribution, CacheEvent, Explanation, RequestRecord
+from gateway.core.explanation import Attribution, CacheEvent, Explanation, RequestRecord, SkippedTotals
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.worker.explain_messages import (
     FromWorker,
@@ -26,7 +26,6 @@ from gateway.explain.worker.explain_messages import (
     QuestionAnswer,
     Ready,
     RepeatedRequest,
-    SkippedTotals,
     StoredHistory,
     ToWorker,
     Work,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -37,34 +37,6 @@ _decoder = msgspec.msgpack.Decoder(_Written)
 _log = structlog.get_logger("gateway.explain.worker")
 
 
-class HistoryStore(Protocol):
-    """Where the history is kept."""
-
-    async def take(self) -> Sequence[bytes]:
-        """Histories of workers that are gone, for this gateway to go on with.
-
-        Raises:
-            Exception: the store cannot be read now.
-        """
-        ...
-
-    async def save(self, data: bytes, *, is_last: bool = False) -> None:
-        """Replace the own history; ``is_last``: this gateway ends.
-
-        Raises:
-            Exception: the store cannot be written now.
-        """
-        ...
-
-    async def others(self) -> Sequence[bytes]:
-        """The histories of other workers, for sums over all gateways.
-
-        Raises:
-            Exception: the store cannot be read now.
-        """
-        ...
-
-
 class FileHistory:
     """A history in a file of this machine.
 
@@ -79,7 +51,12 @@ class FileHistory:
         self._thread = ThreadPoolExecutor(1, "history")
 
     async def take(self) -> Sequence[bytes]:
-        """See ``HistoryStore``. A file that cannot be read is kept beside the new one."""
+        """Histories of workers that are gone, for this gateway to go on with. A file that cannot be read is kept beside
+        the new one.
+
+        Raises:
+            OSError: the file cannot be read now.
+        """
         if self._taken:
             return ()
         found = await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
@@ -87,11 +64,15 @@ class FileHistory:
         return found
 
     async def save(self, data: bytes, *, is_last: bool = False) -> None:  # noqa: ARG002 - a file has one gateway
-        """See ``HistoryStore``."""
+        """Replace the own history.
+
+        Raises:
+            OSError: the file cannot be written now.
+        """
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write, data)
 
     async def others(self) -> Sequence[bytes]:
-        """See ``HistoryStore``."""
+        """The histories of other workers, for sums over all gateways: a file has none."""
         return ()
 
     def _read(self) -> Sequence[bytes]:
@@ -141,7 +122,11 @@ class SharedHistory:
         self._known: dict[str, tuple[float, float]] = {}
 
     async def take(self) -> Sequence[bytes]:
-        """See ``HistoryStore``."""
+        """Histories of workers that are gone, for this gateway to go on with.
+
+        Raises:
+            Exception: the records cannot be read now.
+        """
         known, self._known = self._known, {}  # while the store does not answer, no worker could write
         found, now = await self._read(), self._clock()
         for name, (written_at, _) in found.items():
@@ -156,7 +141,11 @@ class SharedHistory:
         return [_decoder.decode(value)[1] for value in taken if value is not None]
 
     async def save(self, data: bytes, *, is_last: bool = False) -> None:
-        """See ``HistoryStore``."""
+        """Replace the own history; ``is_last``: this gateway ends.
+
+        Raises:
+            Exception: the records cannot be written now.
+        """
         name = sender_of(data).hex()
         written = msgspec.msgpack.encode((_LEFT if is_last else self._wall(), data))
         changes: dict[str, bytes | None] = {name: written}
@@ -166,7 +155,11 @@ class SharedHistory:
         self._name = name
 
     async def others(self) -> Sequence[bytes]:
-        """See ``HistoryStore``."""
+        """The histories of other workers, for sums over all gateways.
+
+        Raises:
+            Exception: the records cannot be read now.
+        """
         return [data for name, (_, data) in (await self._read()).items() if name != self._name]
 
     async def _read(self) -> dict[str, _Written]:
@@ -191,7 +184,7 @@ class HistoryKeeper:
 
     def __init__(
         self,
-        store: HistoryStore,
+        store: FileHistory | SharedHistory,
         desk: "ExplainClient",
         on_error: Callable[[], None],
         save_seconds: float = SAVE_SECONDS,

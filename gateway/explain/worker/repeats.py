@@ -16,8 +16,8 @@ from xxhash import xxh3_64_intdigest
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.experiment_group import HeldOut
-from gateway.core.explanation import RequestRecord
-from gateway.explain.worker.explain_messages import RepeatedRequest, SkippedTotals
+from gateway.core.explanation import RequestRecord, SkippedTotals
+from gateway.explain.worker.explain_messages import RepeatedRequest
 
 REFERRED = 1000
 """Requests that can be referred to. Gateway and worker both keep the last ones, in the order of sending."""

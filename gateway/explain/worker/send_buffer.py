@@ -17,8 +17,8 @@ import msgspec
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
 from gateway.core.experiment_group import ExperimentSample
-from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord
-from gateway.explain.worker.explain_messages import PeerPrompts, RepeatedRequest, SkippedTotals, Work, encode
+from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord, SkippedTotals
+from gateway.explain.worker.explain_messages import PeerPrompts, RepeatedRequest, Work, encode
 from gateway.explain.worker.repeats import Repeats
 from gateway.stats.markers import Marker
 

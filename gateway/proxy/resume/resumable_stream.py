@@ -1,6 +1,6 @@
 """One client's stream, which several replicas may produce one after the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +14,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.http_client import Broken
 from gateway.proxy.endings import broken_off
+from gateway.proxy.forwarding_sink import ForwardingSink
 from gateway.proxy.resume.continued import continued_body, continued_chat, tokens_left
 from gateway.proxy.resume.joined_stream import JoinedStream, reopened, written_usage
 from gateway.proxy.resume.sent_text import SentText, adds_content, is_failure, read_sent_text
@@ -28,7 +29,7 @@ _MAX_FAILURE_BYTES = 64 * 1024
 _DONE = b"data: [DONE]\n\n"
 
 
-class ResumableStream:
+class ResumableStream(ForwardingSink):
     """A ``Sink`` in front of the client's that records the sent events, so that another replica can continue.
 
     Args:
@@ -65,25 +66,6 @@ class ResumableStream:
         self._closing: tuple[bytes, Usage | None] | None = None
         self._closed = False
         self._ttft_seconds: float | None = None
-
-    @property
-    def gone(self) -> bool:
-        """See ``Sink``."""
-        return self._sink.gone
-
-    @property
-    def interrupted(self) -> bool:
-        """See ``Sink``."""
-        return self._sink.interrupted
-
-    @property
-    def congested(self) -> bool:
-        """See ``Sink``."""
-        return self._sink.congested
-
-    def on_writable(self, callback: Callable[[], None]) -> None:
-        """See ``Sink``."""
-        self._sink.on_writable(callback)
 
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``. The head goes out once, and not before there is something to tell."""

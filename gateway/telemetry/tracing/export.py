@@ -23,7 +23,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from gateway.config.telemetry_settings import TracingSettings
 from gateway.core.api_keys import redacted
-from gateway.telemetry.tracing.request_trace import FinishedTrace, Span
+from gateway.telemetry.tracing.request_trace import RequestTrace, Span
 
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
@@ -41,7 +41,7 @@ class SpanMaker:
         self._resource = resource
         self._scope = InstrumentationScope("gateway", version)
 
-    def spans(self, trace: FinishedTrace) -> Iterator[ReadableSpan]:
+    def spans(self, trace: RequestTrace) -> Iterator[ReadableSpan]:
         """The spans of stages and attempts, then that of the request, so that it arrives last."""
         # Client input: a value that looks like an API key is not sent to the collector.
         state = TraceState.from_header([trace.state]) if trace.state and redacted(trace.state) == trace.state else None
@@ -123,7 +123,7 @@ class SpanExport:
         self._queued = 0
         """Spans passed to the processor so far. The exporter counts, in its thread, those it has taken."""
 
-    def write(self, trace: FinishedTrace) -> None:
+    def write(self, trace: RequestTrace) -> None:
         """Take the trace of an ended request. Never raises and never waits."""
         try:
             spans = list(self._maker.spans(trace))

@@ -131,29 +131,6 @@ class Span:
     first_byte: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedTrace:
-    """The spans of an ended request.
-
-    Attributes:
-        trace_id: Trace id.
-        parent_id: Id of the client's span; None if the trace begins here.
-        flags: Trace flags.
-        state: The client's ``tracestate``.
-        request: The whole request.
-        stages: Its stages.
-        calls: Its attempts at replicas.
-    """
-
-    trace_id: int
-    parent_id: int | None
-    flags: int
-    state: str
-    request: Span
-    stages: Sequence[Span]
-    calls: Sequence[Span]
-
-
 class RequestTrace:
     """The trace of one request. Never raises and never waits.
 
@@ -163,47 +140,55 @@ class RequestTrace:
         parent_id: Id of the client's span; None if it named none.
         flags: Trace flags, for the engine.
         state: The client's ``tracestate``.
+
+    Attributes:
+        trace_id: As above.
+        parent_id: As above.
+        state: As above.
+        request: The whole request.
+        stages: Its stages.
+        calls: Its attempts at replicas.
     """
 
     __slots__ = (
         "_call",
-        "_calls",
         "_ending",
         "_flags",
         "_last_stage",
         "_offset",
-        "_parent_id",
-        "_request",
         "_stage_began",
-        "_stages",
-        "_state",
-        "_trace_id",
         "_write",
+        "calls",
+        "parent_id",
+        "request",
+        "stages",
+        "state",
+        "trace_id",
     )
 
     def __init__(
-        self, write: Callable[[FinishedTrace], None], trace_id: int, parent_id: int | None, flags: int, state: str
+        self, write: Callable[["RequestTrace"], None], trace_id: int, parent_id: int | None, flags: int, state: str
     ) -> None:
         now = time.time_ns()
         self._write = write
-        self._trace_id = trace_id
-        self._parent_id = parent_id
+        self.trace_id = trace_id
+        self.parent_id = parent_id
         self._flags = flags
-        self._state = state
+        self.state = state
         # Within a request only the monotonic clock is read.
         self._offset = now - time.perf_counter_ns()
         self._stage_began = now
         self._last_stage = ""
-        self._request = Span("request", now, now)
-        self._stages: list[Span] = []
-        self._calls: list[Span] = []
+        self.request = Span("request", now, now)
+        self.stages: list[Span] = []
+        self.calls: list[Span] = []
         self._call: Span | None = None
         self._ending = ""
 
     def end_stage(self, stage: str) -> None:
         """A stage of the request ended; it began where the one before ended."""
         now = self._now()
-        self._stages.append(Span(stage, self._stage_began, now))
+        self.stages.append(Span(stage, self._stage_began, now))
         self._stage_began = now
         self._last_stage = stage
 
@@ -219,9 +204,9 @@ class RequestTrace:
             unchanged.
         """
         now = self._now()
-        self._call = Span("relay", now, now, attributes=of_call(decision, host, port, len(self._calls)))
-        self._calls.append(self._call)
-        return trace_headers(self._trace_id, self._call.id, self._flags, self._state)
+        self._call = Span("relay", now, now, attributes=of_call(decision, host, port, len(self.calls)))
+        self.calls.append(self._call)
+        return trace_headers(self.trace_id, self._call.id, self._flags, self.state)
 
     def relayed(self, outcome: Outcome) -> None:
         """The attempt is over."""
@@ -240,43 +225,34 @@ class RequestTrace:
     def settled(self, settlement: Settlement) -> None:
         """The request is over; ``settlement`` describes it."""
         operation = _OPERATIONS[settlement.endpoint]
-        self._request.name = f"{operation} {settlement.model}"
-        self._request.attributes = of_settlement(settlement, operation)
+        self.request.name = f"{operation} {settlement.model}"
+        self.request.attributes = of_settlement(settlement, operation)
         self._answered(settlement.status, settlement.code, routed=settlement.ending is not None)
 
     def refused(self, refusal: Refusal) -> None:
         """The request was refused before the flow."""
         # The model is unknown or unchecked client input.
-        self._request.name = operation = _OPERATIONS.get(refusal.endpoint, refusal.endpoint)
-        self._request.attributes = of_refusal(refusal, operation)
+        self.request.name = operation = _OPERATIONS.get(refusal.endpoint, refusal.endpoint)
+        self.request.attributes = of_refusal(refusal, operation)
         self._answered(refusal.status, refusal.code, routed=False)
 
     def end(self) -> None:
         """End the trace, whether or not the request was answered. Call once."""
         now = self._now()
-        self._request.ended = now
+        self.request.ended = now
         if self._call is not None:
             self._call.ended = now
             self._call.failure = "aborted"
-        if not self._request.attributes:
+        if not self.request.attributes:
             # The client disconnected while sending, or the gateway shuts down.
-            self._request.attributes = {"gateway.ending": "abandoned"}
-        self._write(
-            FinishedTrace(
-                self._trace_id, self._parent_id, self._flags, self._state, self._request, self._stages, self._calls
-            )
-        )
+            self.request.attributes = {"gateway.ending": "abandoned"}
+        self._write(self)
 
     def _answered(self, status: int, code: str | None, *, routed: bool) -> None:
-        if (
-            status >= 400
-            and not routed
-            and not self._calls
-            and (stage := _NEXT_STAGE.get(self._last_stage)) is not None
-        ):
-            self._stages.append(Span(stage, self._stage_began, self._now(), failure=code or str(status)))
+        if status >= 400 and not routed and not self.calls and (stage := _NEXT_STAGE.get(self._last_stage)) is not None:
+            self.stages.append(Span(stage, self._stage_began, self._now(), failure=code or str(status)))
         if status >= 500:
-            self._request.failure = code or str(status)
+            self.request.failure = code or str(status)
 
     def _now(self) -> int:
         return time.perf_counter_ns() + self._offset
@@ -318,3 +294,4 @@ class Unrecorded:
 
 
 Trace = RequestTrace | Unrecorded
+"""What ``Tracing.begin`` returns."""

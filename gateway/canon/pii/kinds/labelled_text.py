@@ -5,10 +5,10 @@ or an element of XML, with underscores or dashes instead of spaces, or without a
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from gateway.canon.pii.kinds.text_view import TextView
+from gateway.canon.pii.kinds.text_view import Span, TextView
 
 _SEPARATOR = re.compile(r"[:=：>]")
 _WINDOW = 48
@@ -68,6 +68,14 @@ class ValueLabels:
             assert opening is not None
             quote = opening[1]
             yield Place(opening.end(), self._label_of[label], _BY_QUOTE.get(quote, quote))
+
+    def spans(self, view: TextView, end_of: Callable[[str, Place], int]) -> Iterator[Span]:
+        """Disjoint spans of values; ``end_of`` returns where the value at a place ends, 0 for none."""
+        done = 0
+        for place in self.places(view):
+            if place.start >= done and (end := end_of(view.text, place)):
+                done = end
+                yield place.start, end
 
     def _ending(self, before: str) -> str:
         """The longest label at the end of a text; empty if none is."""

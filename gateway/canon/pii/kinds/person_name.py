@@ -30,11 +30,7 @@ _EASTERN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,4}(?![\u3040
 
 def find(view: TextView) -> Iterator[Span]:
     """Spans of names."""
-    done = 0
-    for place in _LABELS.places(view):
-        if place.start >= done and (end := _end(view.text, place)):
-            done = end
-            yield place.start, end
+    return _LABELS.spans(view, _end)
 
 
 def _end(text: str, place: Place) -> int:

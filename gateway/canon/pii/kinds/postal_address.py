@@ -26,11 +26,7 @@ _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 def find(view: TextView) -> Iterator[Span]:
     """Spans of addresses."""
-    done = 0
-    for place in _LABELS.places(view):
-        if place.start >= done and (end := _end(view.text, place)):
-            done = end
-            yield place.start, end
+    return _LABELS.spans(view, _end)
 
 
 def _end(text: str, place: Place) -> int:

@@ -6,14 +6,14 @@ application: they share its prefix spaces, rules and lifetimes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gateway.config.prompts_settings import Prompts, PromptSettings, PromptVersionSettings
 from gateway.core.application import Application
-from gateway.core.canonical import RuleMode, RuleName
 from gateway.core.errors import BadRequest, NotFound
 from gateway.core.tenant import Caller, Tenant, is_name, shown
-from gateway.prompts.rendering import Renderer, Value, filled_in
+from gateway.prompts.rendering import Renderer, filled_in
 
 PROMPT_ID, PROMPT_VERSION = b"x-prompt-id", b"x-prompt-version"
 """Request headers that name the application of a request with messages of its own."""
@@ -21,51 +21,6 @@ PROMPT_ID, PROMPT_VERSION = b"x-prompt-id", b"x-prompt-version"
 _NAME_FORM = "1 to 64 characters out of A-Z a-z 0-9 . _ : -"
 _LISTED = 20
 """Names of prompts and versions that an error lists."""
-
-
-class PromptMessage(NamedTuple):
-    """A message of a registered prompt: its role, and its text with variables."""
-
-    role: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class PromptVersion:
-    """One version of a registered prompt.
-
-    Attributes:
-        messages: Its messages; empty if clients bring their own.
-        variables: Default of every variable; None: requests must give it.
-        model: Id of the only model it is for; None for any.
-        canon: Modes of canonicalization rules, where it has any of its own.
-        idle_ttl_seconds: As in ``Tenant``, for its spaces; None for the tenant's.
-        max_age_seconds: Likewise.
-        warm: Whether replicas get its messages before clients need them, while it is the current version.
-    """
-
-    messages: Sequence[PromptMessage] = ()
-    variables: Mapping[str, Value] = field(default_factory=dict)
-    model: str | None = None
-    canon: Mapping[RuleName, RuleMode] = field(default_factory=dict)
-    idle_ttl_seconds: float | None = None
-    max_age_seconds: float | None = None
-    warm: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A registered prompt.
-
-    Attributes:
-        current: The version of requests that name none.
-        versions: All versions by their names.
-        tenants: Ids of the tenants that may use it; None for all.
-    """
-
-    current: str
-    versions: Mapping[str, PromptVersion]
-    tenants: frozenset[str] | None = None
 
 
 class UsedPrompt(NamedTuple):
@@ -78,7 +33,7 @@ class UsedPrompt(NamedTuple):
     """
 
     application: Application
-    version: PromptVersion | None
+    version: PromptVersionSettings | None
     caller: Caller
 
 
@@ -103,15 +58,15 @@ class PromptRegistry:
         prompts: By id. They were checked before: texts are valid, and what they include exists.
     """
 
-    def __init__(self, prompts: Mapping[str, Prompt] | None = None) -> None:
-        self._prompts: Mapping[str, Prompt] = {}
+    def __init__(self, prompts: Prompts | None = None) -> None:
+        self._prompts: Prompts = {}
         self._renderer = Renderer({})
         self.replace(prompts or {})
 
     def __bool__(self) -> bool:
         return bool(self._prompts)
 
-    def replace(self, prompts: Mapping[str, Prompt]) -> PromptChanges:
+    def replace(self, prompts: Prompts) -> PromptChanges:
         """Put other prompts in force, for the requests that follow."""
         before = self._prompts
         warmed_before = self._warmed_texts()
@@ -232,14 +187,14 @@ class PromptRegistry:
             )
         return self._filled(name, version, variables or {})
 
-    def warmed(self) -> Iterator[tuple[Application, Prompt, PromptVersion]]:
+    def warmed(self) -> Iterator[tuple[Application, PromptSettings, PromptVersionSettings]]:
         """The current versions that are to be warmed."""
         for name, prompt in self._prompts.items():
             version = prompt.versions[prompt.current]
             if version.warm:
                 yield Application(name, prompt.current, registered=True), prompt, version
 
-    def default_messages(self, application: Application, version: PromptVersion) -> list[dict[str, str]]:
+    def default_messages(self, application: Application, version: PromptVersionSettings) -> list[dict[str, str]]:
         """The messages of a version, filled in with the defaults of its variables.
 
         Raises:
@@ -257,12 +212,12 @@ class PromptRegistry:
                 found[application.name] = None
         return found
 
-    def _filled(self, name: str, version: PromptVersion, variables: Mapping[str, Any]) -> list[dict[str, str]]:
+    def _filled(self, name: str, version: PromptVersionSettings, variables: Mapping[str, Any]) -> list[dict[str, str]]:
         values = filled_in(name, version.variables, variables)
         texts = self._renderer.rendered(name, [message.content for message in version.messages], values)
         return [{"role": message.role, "content": text} for message, text in zip(version.messages, texts, strict=True)]
 
-    def _used(self, name: str, prompt: Prompt, number: str, caller: Caller, param: str) -> UsedPrompt:
+    def _used(self, name: str, prompt: PromptSettings, number: str, caller: Caller, param: str) -> UsedPrompt:
         version = prompt.versions.get(number or prompt.current)
         if version is None:
             raise NotFound(
@@ -313,7 +268,7 @@ def same_application(template: UsedPrompt, headers: UsedPrompt) -> None:
         )
 
 
-def _of_version(tenant: Tenant, version: PromptVersion) -> Tenant:
+def _of_version(tenant: Tenant, version: PromptVersionSettings) -> Tenant:
     """A tenant for the requests of a prompt: the prompt's rules go before its own; of two lifetimes the shorter holds,
     because a tenant's is a limit of how long its data may be reused."""
     if not (version.canon or version.idle_ttl_seconds or version.max_age_seconds):
@@ -330,7 +285,7 @@ def _shorter(one: float | None, other: float | None) -> float | None:
     return min((each for each in (one, other) if each is not None), default=None)
 
 
-def _may_use(caller: Caller, prompt: Prompt) -> bool:
+def _may_use(caller: Caller, prompt: PromptSettings) -> bool:
     return prompt.tenants is None or caller.tenant.id in prompt.tenants
 
 
