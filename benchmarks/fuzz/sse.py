@@ -145,7 +145,9 @@ def _check(example: Example) -> None:
         at_once = _passed(example, ())
         in_pieces = _passed(example, example.places)
     if _longest_gap(example.data) <= _LONGEST:
-        assert at_once == in_pieces
+        # The line feed of the last CR LF may stand in front of what is garbled.
+        assert at_once[1:] == in_pieces[1:]
+        assert at_once[0] in (in_pieces[0], in_pieces[0] + b"\n" * at_once[2])
     for passed, usage, garbled in (at_once, in_pieces):
         if usage is not None:
             assert 0 <= usage.prompt_tokens <= 2**31

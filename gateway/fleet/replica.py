@@ -200,7 +200,7 @@ class Replica:
         self.up = None
         self.down_since = None
         self.wrong_model = False
-        self.starts = StartTimes()
+        self.starts.moved()
 
     def rank_header(self, rank: int) -> bytes | None:
         """Value of the ``x-data-parallel-rank`` header for a rank; None if there is only one."""

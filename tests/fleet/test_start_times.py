@@ -35,3 +35,16 @@ def test_after_a_rolling_update_there_is_one_again():
     starts.is_restart(20.0)
     assert not starts.are_several
     assert starts.is_restart(30.0)
+
+
+@pytest.mark.parametrize("time", [5.0, 15.0])
+def test_another_engine_at_another_address_is_a_restart_and_not_several(time):
+    starts = StartTimes()
+    for each in (20.0, 10.0):
+        starts.is_restart(each)
+    starts.moved()
+    assert not starts.is_restart(10.0)  # the same engine
+    assert starts.is_restart(time)
+    assert not starts.are_several
+    assert not starts.is_restart(1.0)
+    assert starts.are_several

@@ -40,7 +40,7 @@ async def test_after_a_failure_one_request_at_a_time_tries_it_and_no_request_fai
     gateway = await start_gateway(*engines, relay={"suspect_seconds": 0.2})
     failed = home(await gateway.ask(prose(100, 40)))
     other = {"r0": "r1", "r1": "r0"}[failed]
-    await engines[int(failed[1:])].set_fault("die_before_first_byte:times=1")
+    await engines[int(failed[1:])].set_fault("die_after_head:times=1")
     assert home(await gateway.ask(prose(100, 40))) == other
 
     async def may_be_tried() -> bool:

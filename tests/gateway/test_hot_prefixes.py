@@ -215,7 +215,7 @@ async def test_replica_that_just_failed_a_request_is_suspect_and_takes_none(star
         assert (each["accepts"], each["state"], each["failures_in_a_row"]) == (True, "ready", 0)
     failed = replica(await gateway.ask(prose(1, 20)))
     other = {"r0": "r1", "r1": "r0"}[failed]
-    await engines[int(failed[1:])].set_fault("die_before_first_byte:times=1")
+    await engines[int(failed[1:])].set_fault("die_after_head:times=1")
     assert replica(await gateway.ask(prose(1, 20))) == other
     reported = await gateway.replicas()
     assert (reported[failed]["accepts"], reported[failed]["state"], reported[failed]["up"]) == (False, "suspect", True)
@@ -228,7 +228,7 @@ async def test_replica_that_just_failed_a_request_is_suspect_and_takes_none(star
     )
     assert replica(await gateway.ask(prose(1, 20))) == other
     # With both of them suspect there is no better one.
-    await engines[int(other[1:])].set_fault("die_before_first_byte:times=1")
+    await engines[int(other[1:])].set_fault("die_after_head:times=1")
     assert replica(await gateway.ask(prose(1, 20))) == failed
     reported = await gateway.replicas()
     assert reported[other]["state"] == "suspect"

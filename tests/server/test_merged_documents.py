@@ -14,6 +14,8 @@ def replica(name, **members):
         "failures_in_a_row": 0,
         "silent_seconds": 0.0,
         "several_engines": False,
+        "prompt_finding": "",
+        "refusal": "",
         "left_out_seconds": 0.0,
         "requests": 1,
         "prefill_tokens_in_flight": 10,
@@ -27,7 +29,14 @@ def test_a_replica_is_as_bad_as_any_worker_sees_it():
     other = {
         "replicas": [
             replica(
-                "a", state="suspect", accepts=False, up=False, failures_in_a_row=2, left_out_seconds=1.5, requests=4
+                "a",
+                state="suspect",
+                accepts=False,
+                up=False,
+                failures_in_a_row=2,
+                left_out_seconds=1.5,
+                requests=4,
+                refusal="401: its key",
             ),
             replica("b", up=False, warming=True),
             replica("c"),
@@ -36,7 +45,7 @@ def test_a_replica_is_as_bad_as_any_worker_sees_it():
     a, b, c = documents.replicas([one, other])["replicas"]
     assert (a["state"], a["accepts"], a["up"]) == ("suspect", True, True)
     assert (a["failures_in_a_row"], a["left_out_seconds"], a["requests"]) == (2, 1.5, 5)
-    assert a["prefill_tokens_in_flight"] == 20
+    assert (a["prefill_tokens_in_flight"], a["refusal"]) == (20, "401: its key")
     assert a["prediction"] == {"requests": 4, "over_tokens": 2, "window_seconds": 900}
     assert (b["up"], b["warming"]) == (False, True)
     assert c == replica("c")

@@ -47,6 +47,7 @@ FINDING_NAMES = frozenset(
         "replica-unreachable",
         "salt-ignored",
         "salt-refused",
+        "several-engines",
         "template-differs",
         "templates-differ",
         "tokenizer-differs",

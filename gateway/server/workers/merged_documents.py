@@ -98,7 +98,8 @@ def _replica(rows: Sequence[Document]) -> dict[str, Any]:
         "left_out_seconds": max(_values(rows, "left_out_seconds")),
         "requests": sum(_values(rows, "requests")),
         "prefill_tokens_in_flight": sum(_values(rows, "prefill_tokens_in_flight")),
-        "prompt_finding": max(row.get("prompt_finding", "") for row in rows),
+        "prompt_finding": max(_values(rows, "prompt_finding")),
+        "refusal": max(_values(rows, "refusal")),
         "prediction": prediction,
     }
 
