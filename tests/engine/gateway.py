@@ -44,6 +44,7 @@ def start_gateway(
     name: str = "gateway",
     events: str = "auto",
     regions: Mapping[str, str] | None = None,
+    api_keys: Mapping[str, str] | None = None,
     **sections: Any,
 ) -> Gateway:
     """Write the configuration and start a gateway in front of the replicas. Ready when ``/readyz`` answers.
@@ -54,6 +55,7 @@ def start_gateway(
         chat_template: The file with their chat template.
         name: Its name.
         events: As ``models[].replicas[].events``.
+        api_keys: ``models[].replicas[].api_key``, by the replicas' names.
         regions: ``models[].replicas[].region``, by the replicas' names.
         **sections: Further sections of the configuration.
     """
@@ -74,6 +76,7 @@ def start_gateway(
                         "id": replica.name,
                         "events": events,
                         "region": (regions or {}).get(replica.name, ""),
+                        "api_key": (api_keys or {}).get(replica.name),
                     }
                     for replica in replicas
                 ],

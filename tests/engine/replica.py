@@ -43,7 +43,7 @@ TOOL_FLAGS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 REPLICA_FLAGS = (
     *("--dtype", "float32", "--enforce-eager", "--max-model-len", "4096", "--max-num-seqs", str(SLOTS)),
     *("--block-size", str(BLOCK_SIZE), "--num-gpu-blocks-override", str(BLOCKS), "--enable-prefix-caching"),
-    *("--enable-prompt-tokens-details", "--enable-scale-out"),
+    *("--enable-prompt-tokens-details", "--enable-scale-out", "--sse-keep-alive-interval", "1"),
     *TOOL_FLAGS,
 )
 RENDER_FLAGS = ("--dtype", "float32", "--max-model-len", "4096", "--trust-request-chat-template", *TOOL_FLAGS)

@@ -28,6 +28,7 @@ from tests.engine.gateway import start_gateway
 from tests.engine.isolation import isolation
 from tests.engine.places import DEMO_TEMPLATE
 from tests.engine.prompts import prompts
+from tests.engine.refused_key import refused_key
 from tests.engine.replica import (
     HOME,
     REPLICA_FLAGS,
@@ -54,6 +55,7 @@ _PARTS: dict[str, _Part] = {
     "isolation": isolation,
     "explained": explained,
     "prompts": prompts,
+    "keys": refused_key,
     _CANON: canonical,
     _RESUME: resume,
 }
