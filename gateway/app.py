@@ -32,8 +32,7 @@ from gateway.component_options import (
 from gateway.config.settings import Settings
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import Medium
-from gateway.core.ports import Observer, PromptObserver
-from gateway.core.ports.observers import AuditEvent
+from gateway.core.ports import AuditEvent, Observer, PromptObserver
 from gateway.core.space import ResetCause, SpaceSelection
 from gateway.core.worker_place import WorkerPlace
 from gateway.discovery import Discovery

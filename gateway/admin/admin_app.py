@@ -22,7 +22,7 @@ from gateway.core.api_keys import redacted, shown_path
 from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest, ClientGone, GatewayError, MethodNotAllowed, NotFound
 from gateway.core.http_methods import allowed_methods
-from gateway.core.ports.observers import AuditEvent
+from gateway.core.ports import AuditEvent
 from gateway.core.space import SpaceEnd
 
 

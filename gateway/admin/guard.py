@@ -18,7 +18,7 @@ from gateway.admin.site import POLICY, is_dashboard
 from gateway.core.api_keys import redacted, shown_path
 from gateway.core.application import OTHER_APPLICATION
 from gateway.core.errors import BadRequest, Forbidden, GatewayError, Unauthorized
-from gateway.core.ports.observers import AuditEvent
+from gateway.core.ports import AuditEvent
 from gateway.core.tenant import APPLICATION_FORM, is_application
 from gateway.telemetry import AuditLog
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from gateway.commands.argument_types import whole_number
-from gateway.commands.broken_pipe import printed
+from gateway.commands.printing import printed
 from gateway.config.settings import load_settings
 from gateway.core.errors import ConfigInvalid
 from gateway.evaluation.analysis.analysis_options import (
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         for path, text in ((args.markdown, as_markdown), (args.html, as_html)):
             if path is not None:
                 _write(path, text(document))
-    except BadInput as problem:
+    except (BadInput, ConfigInvalid) as problem:
         print(f"prefix-gateway analyze: {problem}", file=sys.stderr)
         return _BAD_INPUT
     printed(msgspec.json.encode(analysis).decode() + "\n" if args.json else _text(document))
@@ -159,11 +159,7 @@ def _options(args: argparse.Namespace) -> AnalysisOptions:
         if args.model is not None:
             raise BadInput("--model names a model of a configuration: give one with --config")
         return default_options(args.tokenizer)
-    try:
-        settings = load_settings(args.config)
-    except ConfigInvalid as invalid:
-        raise BadInput("\n".join(invalid.problems)) from None
-    return configured_options(settings, tokenizer=args.tokenizer, model=args.model)
+    return configured_options(load_settings(args.config), tokenizer=args.tokenizer, model=args.model)
 
 
 @contextlib.contextmanager

@@ -5,14 +5,11 @@ import json
 import sys
 import time
 
-from rich.console import Console
-from rich.text import Text
-
 from gateway.canon.rulebook import BY_DEFAULT, RULES, rulebook
 from gateway.commands.argument_types import whole_number
-from gateway.commands.broken_pipe import printed
 from gateway.commands.canon_report import Tried, as_json, as_lines
 from gateway.commands.canon_trial import Trial
+from gateway.commands.printing import coloured, printed
 from gateway.commands.request_file import read_requests
 from gateway.commands.trial_setup import (
     NO_MODEL,
@@ -23,6 +20,7 @@ from gateway.commands.trial_setup import (
     trial_setup,
 )
 from gateway.core.canonical import RuleMode, RuleName
+from gateway.core.errors import ConfigInvalid
 from gateway.evaluation.bad_input import BadInput
 
 _DONE = 0
@@ -74,21 +72,11 @@ def run(args: argparse.Namespace) -> int:
     """Run the command. Returns the exit code."""
     try:
         tried = _tried(args)
-    except BadInput as problem:
+    except (BadInput, ConfigInvalid) as problem:
         print(problem, file=sys.stderr)
         return _BAD_USAGE
-    text = json.dumps(as_json(tried)) + "\n" if args.json else _report(tried)
-    printed(text)
+    printed(json.dumps(as_json(tried)) + "\n" if args.json else coloured(as_lines(tried)))
     return _DONE
-
-
-def _report(tried: Tried) -> str:
-    """The text report, coloured on a terminal."""
-    console = Console(highlight=False)
-    with console.capture() as report:
-        for line, style in as_lines(tried):
-            console.print(Text(line, style), soft_wrap=True)
-    return report.get()
 
 
 def _tried(args: argparse.Namespace) -> Tried:

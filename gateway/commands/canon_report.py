@@ -3,16 +3,15 @@
 import difflib
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.canon.rule import REMOVED, Edit
 from gateway.commands.canon_trial import HINTS, NearMissAt, TrialStep, Turn
+from gateway.commands.printing import WIDTH, Line, shown, wrapped
 from gateway.core.canonical import RuleMode, RuleName, default_mode
 
-WIDTH = 100
 _BOLD, _DIM, _OLD, _NEW = "bold", "dim", "red", "green"
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _CHARS = re.compile(r"\\u[0-9a-f]{4}|\\.|.", re.DOTALL)
@@ -21,9 +20,6 @@ _PART_SHOWN = 200
 
 _MOST_MISSES = 12
 """Near misses shown for a request: a long document has hundreds of dates."""
-
-Line = tuple[str, str]
-"""A line of the report and its style in the syntax of ``rich``; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +112,13 @@ def as_lines(tried: Tried) -> Iterator[Line]:
     heading = [tried.file, f"model {shown(tried.model)}" if tried.model else "", f"tenant {tried.tenant}"]
     yield ", ".join(filter(None, heading)), _BOLD
     for note in tried.notes:
-        yield from _wrapped(note, _DIM)
+        yield from wrapped(note, _DIM)
     left = [rule for rule in RuleName if rule not in tried.rules]
     modes = tried.modes or {rule: default_mode(rule) for rule in RuleName}
     off = [rule for rule in left if modes[rule] is RuleMode.OFF]
     for title, rules in (("Off", off), ("Not tried", [rule for rule in left if rule not in off])):
         if rules:
-            yield from _wrapped(f"{title}: {', '.join(rules)}.", _DIM)
+            yield from wrapped(f"{title}: {', '.join(rules)}.", _DIM)
     for number, turn in enumerate(tried.turns, 1):
         if len(tried.turns) > 1:
             yield "", ""
@@ -135,14 +131,14 @@ def as_lines(tried: Tried) -> Iterator[Line]:
             yield from _near_miss_lines(turn.near_misses)
         if turn.context_lost:
             yield "", ""
-            yield from _wrapped(
+            yield from wrapped(
                 "Blocks of earlier turns would stand in this conversation, but are not known here: give all its turns,"
                 " one request a line."
             )
         idle = [str(rule) for rule in tried.rules if all(rule != step.rule for step in turn.steps)]
         if idle:
             yield "", ""
-            yield from _wrapped(f"Nothing to change: {', '.join(idle)}", _DIM)
+            yield from wrapped(f"Nothing to change: {', '.join(idle)}", _DIM)
     last = tried.turns[-1]
     yield "", ""
     yield f"The prompt as it would go on{_change(last.tokens_before, last.tokens_after, ': ')}", _BOLD
@@ -156,7 +152,7 @@ def _near_miss_lines(found: Sequence[NearMissAt]) -> Iterator[Line]:
     yield f"{RuleName.DYNAMIC_SUFFIX}: not moved, although it looks like a value that changes", _BOLD
     for each in found[:_MOST_MISSES]:
         yield f"  {shown(each.path)}, line {each.line}   {json.dumps(each.miss.value, ensure_ascii=False)}", ""
-        yield from _wrapped(each.miss.said, _DIM, "    ")
+        yield from wrapped(each.miss.said, _DIM, "    ")
     if len(found) > _MOST_MISSES:
         yield f"  and {len(found) - _MOST_MISSES:,} more (--json lists all)", _DIM
 
@@ -172,7 +168,7 @@ def _step_lines(step: TrialStep, modes: Mapping[RuleName, RuleMode] | None) -> I
         effect = "" if tokens is None else f"   {tokens:+,} {_noun(tokens)}" if tokens else "   same number of tokens"
         yield f"  {shown(edit.place)}   {edit.what}{effect}", ""
         if edit.summary:
-            yield from _wrapped(shown(edit.summary), indent="    ")
+            yield from wrapped(shown(edit.summary), indent="    ")
         yield from _pieces(edit)
 
 
@@ -219,7 +215,7 @@ def _prompt(fields: Mapping[str, Any]) -> Iterator[Line]:
     tools = fields.get("tools")
     if isinstance(tools, list) and tools:
         yield "", ""
-        yield from _wrapped(f"tools: {', '.join(map(_tool_name, tools))}", _DIM, "  ")
+        yield from wrapped(f"tools: {', '.join(map(_tool_name, tools))}", _DIM, "  ")
     found = fields.get("messages")
     if found is None:
         prompt = fields.get("prompt")
@@ -232,9 +228,9 @@ def _prompt(fields: Mapping[str, Any]) -> Iterator[Line]:
         content = message.get("content")
         for part in content if isinstance(content, list) else () if content is None else (content,):
             text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
-            yield from _text(text) if isinstance(text, str) else _wrapped(_brief(part), _DIM, "      ")
+            yield from _text(text) if isinstance(text, str) else wrapped(_brief(part), _DIM, "      ")
         for call in message.get("tool_calls") or ():
-            yield from _wrapped(_brief(call), _DIM, "      ")
+            yield from wrapped(_brief(call), _DIM, "      ")
 
 
 def _tool_name(tool: Any) -> str:
@@ -250,7 +246,7 @@ def _brief(value: Any) -> str:
 
 def _text(text: str) -> Iterator[Line]:
     for line in text.split("\n"):
-        yield from _wrapped(shown(line.expandtabs(4)), indent="      ")
+        yield from wrapped(shown(line.expandtabs(4)), indent="      ")
 
 
 def _table(turns: Sequence[Turn]) -> Iterator[Line]:
@@ -290,19 +286,3 @@ def _change(before: int | None, after: int | None, lead: str) -> str:
 
 def _noun(tokens: int) -> str:
     return "token" if abs(tokens) == 1 else "tokens"
-
-
-def _wrapped(text: str, style: str = "", indent: str = "") -> Iterator[Line]:
-    for line in textwrap.wrap(text, WIDTH - len(indent), replace_whitespace=False, expand_tabs=False) or [""]:
-        yield (indent + line).rstrip(), style
-
-
-def shown(text: str) -> str:
-    """A text with invisible characters and terminal sequences escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _code(char) for char in text)
-
-
-def _code(char: str) -> str:
-    return json.dumps(char)[1:-1] if ord(char) < 0x10000 else f"\\U{ord(char):08x}"

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from gateway.commands.printing import counted
 from gateway.config.settings import load_settings
 from gateway.core.errors import ConfigInvalid
 from gateway.discovery.file_source import read_replicas
@@ -44,19 +45,9 @@ def run(args: argparse.Namespace) -> int:
         models = len(settings.models)
         replicas += sum(len(model.replicas) for model in settings.models)
     if args.json:
-        result = {
-            "file": str(file),
-            "ok": not problems,
-            "models": models,
-            "replicas": replicas,
-            "problems": problems,
-        }
+        result = {"file": str(file), "ok": not problems, "models": models, "replicas": replicas, "problems": problems}
         sys.stdout.write(json.dumps(result) + "\n")
     else:
-        lines = problems or [f"{file}: ok, {_count(models, 'model')}, {_count(replicas, 'replica')}"]
+        lines = problems or [f"{file}: ok, {counted(models, 'model')}, {counted(replicas, 'replica')}"]
         sys.stdout.write("\n".join(lines) + "\n")
     return _INVALID if problems else _VALID
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -3,19 +3,14 @@
 import argparse
 import json
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from gateway.canon.rulebook import RULES, rulebook
-from gateway.commands.broken_pipe import printed
-from gateway.commands.canon_report import WIDTH, shown
+from gateway.commands.printing import Line, coloured, printed, shown, wrapped
 from gateway.commands.request_file import RequestInFile, read_requests
 from gateway.commands.trial_setup import (
     add_setup_arguments,
@@ -26,6 +21,7 @@ from gateway.commands.trial_setup import (
 )
 from gateway.core.advice import HINTS, advice_on
 from gateway.core.canonical import RuleMode, RuleName
+from gateway.core.errors import ConfigInvalid
 from gateway.core.reasons import REASONS
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.request_comparison import DifferingToken, RequestComparer, RequestComparison, TriedRules
@@ -93,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the command. Returns the exit code."""
     try:
         compared = _compared(args)
-    except BadInput as problem:
+    except (BadInput, ConfigInvalid) as problem:
         print(problem, file=sys.stderr)
         return _BAD_INPUT
-    printed(json.dumps(_as_json(compared), ensure_ascii=False) + "\n" if args.json else _report(compared))
+    printed(json.dumps(_as_json(compared), ensure_ascii=False) + "\n" if args.json else coloured(_lines(compared)))
     return _SAME if compared.result.shares_all else _DIFFER
 
 
@@ -188,19 +184,11 @@ def _tried_json(tried: TriedRules) -> dict[str, Any]:
     }
 
 
-def _report(compared: _DiffRun) -> str:
-    console = Console(highlight=False)
-    with console.capture() as report:
-        for line, style in _lines(compared):
-            console.print(Text(line, style), soft_wrap=True)
-    return report.get()
-
-
-def _lines(compared: _DiffRun) -> Iterator[tuple[str, str]]:
+def _lines(compared: _DiffRun) -> Iterator[Line]:
     result = compared.result
     yield f"{compared.files[0]} against {compared.files[1]}", "bold"
     for note in compared.notes:
-        yield from _wrapped(note, "dim")
+        yield from wrapped(note, "dim")
     yield "", ""
     if result.shares_all:
         yield from _same(result)
@@ -214,26 +202,26 @@ def _lines(compared: _DiffRun) -> Iterator[tuple[str, str]]:
         for mark, text, style in zip("-+", result.texts, ("red", "green"), strict=True):
             yield f"  {mark} {shown(text)}", style
     if result.token is not None:
-        yield from _wrapped(_token(result.token), indent="  ")
+        yield from wrapped(_token(result.token), indent="  ")
     if compared.byte is not None:
         yield f"  byte {compared.byte:,} of the files, line {compared.byte_line} of {compared.files[1]}", ""
     if difference is not None:
         yield "", ""
-        yield from _wrapped(
+        yield from wrapped(
             f"Cause: {REASONS[difference.reason].title} ({difference.reason}, {difference.detail})", "bold"
         )
-        yield from _wrapped(shown(difference.said), indent="  ")
+        yield from wrapped(shown(difference.said), indent="  ")
     if result.tokens is not None:
         yield "", ""
-        yield from _wrapped(_cost(result))
+        yield from wrapped(_cost(result))
     yield "", ""
     yield from _fix(compared)
     if result.tried and result.as_of_request:
         times = [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in result.tried_at]
-        yield from _wrapped(f"Rules are tried as of the time in each request: {' and '.join(times)} UTC.", "dim")
+        yield from wrapped(f"Rules are tried as of the time in each request: {' and '.join(times)} UTC.", "dim")
 
 
-def _same(result: RequestComparison) -> Iterator[tuple[str, str]]:
+def _same(result: RequestComparison) -> Iterator[Line]:
     if result.tokens is None or result.tokens[0] == result.tokens[1]:
         yield "The prompts are the same.", "bold"
     else:
@@ -246,9 +234,9 @@ def _same(result: RequestComparison) -> Iterator[tuple[str, str]]:
         yield f"{which}: {result.equal_tokens:,} of {other:,} tokens are equal, and nothing is lost.", "bold"
     if result.difference is not None:
         path = f"{result.difference.path}, which this chat template does not print."
-        yield from _wrapped(f"The requests differ at {path}", "dim")
+        yield from wrapped(f"The requests differ at {path}", "dim")
     elif result.other_path:
-        yield from _wrapped(
+        yield from wrapped(
             f"The requests differ at {result.other_path}, which the engine's cache does not look at.", "dim"
         )
 
@@ -277,11 +265,11 @@ def _cost(result: RequestComparison) -> str:
     )
 
 
-def _fix(compared: _DiffRun) -> Iterator[tuple[str, str]]:
+def _fix(compared: _DiffRun) -> Iterator[Line]:
     result = compared.result
     if result.fix is not None and result.tokens is not None:
         names = " and ".join(result.fix.rules)
-        yield from _wrapped(
+        yield from wrapped(
             f"Fix: {names}: {result.fix.equal_tokens:,} of {result.fix.tokens:,} tokens would be equal, instead of"
             f" {result.equal_tokens:,} of {result.tokens[1]:,}.",
             "bold",
@@ -290,29 +278,24 @@ def _fix(compared: _DiffRun) -> Iterator[tuple[str, str]]:
             compared.modes[rule] is RuleMode.APPLY for rule in result.fix.rules
         )
         modes = ", ".join(f"{rule}: apply" for rule in result.fix.rules)
-        yield from _wrapped(
+        yield from wrapped(
             "The configuration applies it already." if applied else f"Set canon: {{rules: {{{modes}}}}}.", indent="  "
         )
         return
     if result.tokens is None:
-        yield from _wrapped("Rules are not tried, because the tokens cannot be counted.", "dim")
+        yield from wrapped("Rules are not tried, because the tokens cannot be counted.", "dim")
     else:
         names = ", ".join(each.rules[0] for each in result.tried)
-        yield from _wrapped(
+        yield from wrapped(
             "No rule removes the difference" + (f" (tried, and changed something: {names})." if names else "."), "bold"
         )
     if result.difference is not None:
-        yield from _wrapped(advice_on(result.difference, _applied(compared)), indent="  ")
+        yield from wrapped(advice_on(result.difference, _applied(compared)), indent="  ")
         hint = HINTS.get(result.difference.detail)
         if hint is not None and result.tokens is not None:
-            yield from _wrapped(hint.gain.format(tokens=f"{result.lost_tokens:,}"), indent="  ")
+            yield from wrapped(hint.gain.format(tokens=f"{result.lost_tokens:,}"), indent="  ")
 
 
 def _applied(compared: _DiffRun) -> frozenset[RuleName]:
     """The rules that the configuration applies."""
     return frozenset(rule for rule, mode in (compared.modes or {}).items() if mode is RuleMode.APPLY)
-
-
-def _wrapped(text: str, style: str = "", indent: str = "") -> Iterator[tuple[str, str]]:
-    for line in textwrap.wrap(text, WIDTH - len(indent), replace_whitespace=False, expand_tabs=False) or [""]:
-        yield (indent + line).rstrip(), style

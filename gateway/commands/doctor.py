@@ -15,7 +15,7 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
-from gateway.commands.broken_pipe import printed
+from gateway.commands.printing import WIDTH, Line, coloured, counted, printed
 from gateway.commands.request_file import read_requests
 from gateway.config.settings import Settings, load_settings
 from gateway.core.errors import ConfigInvalid
@@ -27,7 +27,6 @@ from gateway.evaluation.doctor.prefix_checks import SharedPrefix
 _CLEAN = 0
 _FOUND = 1
 _BAD_INPUT = 2
-_WIDTH = 100
 _DEFAULT_CONFIG = Path("config/gateway.yaml")
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
 
@@ -87,10 +86,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = load_settings(args.config)
         requests = [_shared(file, settings) for file in args.request]
-    except ConfigInvalid as invalid:
-        print("\n".join(invalid.problems), file=sys.stderr)
-        return _BAD_INPUT
-    except BadInput as problem:
+    except (BadInput, ConfigInvalid) as problem:
         print(problem, file=sys.stderr)
         return _BAD_INPUT
     # The log of the parts that are used here is that of a gateway.
@@ -101,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
         )
         diagnosis, _ = asyncio.run(examine(settings, options))
     findings = diagnosis.ordered(args.ignore)
-    printed(_as_json(args.config, diagnosis, findings) if args.json else _report(args.config, diagnosis, findings))
+    as_text = _as_json if args.json else _report
+    printed(as_text(args.config, diagnosis, findings))
     return _FOUND if findings else _CLEAN
 
 
@@ -141,35 +138,28 @@ def _as_json(config: Path, diagnosis: Diagnosis, findings: list[DoctorFinding]) 
 
 
 def _report(config: Path, diagnosis: Diagnosis, findings: list[DoctorFinding]) -> str:
-    console = Console(highlight=False)
-    with console.capture() as report:
-        for finding in findings:
-            heading = Text(f"{finding.severity}  {finding.name}", _STYLES[finding.severity])
-            console.print(heading.append(f"  {finding.where}", "default"), soft_wrap=True)
-            for line in _wrapped(finding.said):
-                console.print(Text(line), soft_wrap=True)
-            for line in _wrapped(f"fix: {finding.fix}"):
-                console.print(Text(line, "green"), soft_wrap=True)
-            console.print()
-        remarks = [f"not checked: {each}" for each in diagnosis.unchecked]
-        for each in [*remarks, *(f"checked: {each}" for each in diagnosis.shown)]:
-            for line in _wrapped(each, indent=""):
-                console.print(Text(line, "dim"), soft_wrap=True)
-        what = f"{config}, {_count(diagnosis.replicas, 'replica')}: "
-        what += _count(len(findings), "finding") if findings else "nothing found"
-        console.print(Text(what, "bold"), soft_wrap=True)
-    return report.get()
+    return coloured(_lines(config, diagnosis, findings))
 
 
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return textwrap.wrap(
-        shown, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+def _lines(config: Path, diagnosis: Diagnosis, findings: list[DoctorFinding]) -> Iterator[Line | Text]:
+    for finding in findings:
+        heading = Text(f"{finding.severity}  {finding.name}", _STYLES[finding.severity])
+        yield heading.append(f"  {finding.where}", "default")
+        yield from _wrapped(finding.said)
+        yield from _wrapped(f"fix: {finding.fix}", "green")
+        yield "", ""
+    for kind, remarks in (("not checked", diagnosis.unchecked), ("checked", diagnosis.shown)):
+        for each in remarks:
+            yield from _wrapped(f"{kind}: {each}", "dim", indent="")
+    what = counted(len(findings), "finding") if findings else "nothing found"
+    yield f"{config}, {counted(diagnosis.replicas, 'replica')}: {what}", "bold"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _wrapped(text: str, style: str = "", indent: str = "  ") -> Iterator[Line]:
+    """Lines that can be copied: names and addresses in them are not broken."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    lines = textwrap.wrap(plain, WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
+    yield from ((indent + line, style) for line in lines)
 
 
 def _finding_name(text: str) -> str:

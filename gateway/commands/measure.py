@@ -16,9 +16,9 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gateway.commands.broken_pipe import printed
 from gateway.commands.measure_arguments import add_measure_arguments, check_together
 from gateway.commands.measure_report import as_json, as_markdown, as_text
+from gateway.commands.printing import printed
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.measurement.measure_plan import MeasuredVariant, Pass, pairs, rule_pass, trace_passes
 from gateway.evaluation.measurement.measure_result import MeasureResult, measure_result

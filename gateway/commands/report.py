@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.commands.admin_client import AdminClient, AdminProblem, add_admin_arguments
-from gateway.commands.broken_pipe import printed
+from gateway.commands.printing import printed
 
 _COLUMNS = (
     "tenant",

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gateway.commands.argument_types import above_zero, not_negative, whole_number
-from gateway.commands.broken_pipe import printed
+from gateway.commands.printing import printed
 from gateway.commands.simulate_report import Simulated, as_document, as_lines
 from gateway.config.routing_settings import PlacementSettings, QueueSettings
 from gateway.evaluation.bad_input import BadInput
@@ -150,8 +150,7 @@ def run(args: argparse.Namespace) -> int:
     except BadInput as problem:
         print(f"prefix-gateway simulate: {problem}", file=sys.stderr)
         return _BAD_INPUT
-    text = as_document(simulated) if args.json else "\n".join(as_lines(simulated)) + "\n"
-    printed(text)
+    printed(as_document(simulated) if args.json else "\n".join(as_lines(simulated)) + "\n")
     return _DONE
 
 

@@ -16,7 +16,7 @@ from gateway.canon.rulebook import Modes, ModeTable
 from gateway.config.canon_settings import CanonSettings
 from gateway.config.server_settings import ServerSettings
 from gateway.config.settings import ModelSettings, Settings, load_settings
-from gateway.core.errors import ConfigInvalid, GatewayError, TokenizerUnavailable
+from gateway.core.errors import GatewayError, TokenizerUnavailable
 from gateway.core.ids import RequestId, TenantId
 from gateway.core.json_portions import JsonLimits
 from gateway.core.portions import finished
@@ -70,15 +70,13 @@ def trial_setup(args: argparse.Namespace, body: Mapping[str, Any]) -> TrialSetup
         body: The request, which may name its model.
 
     Raises:
-        BadInput: the configuration cannot be used, or has no such model or tenant.
+        ConfigInvalid: the configuration cannot be used.
+        BadInput: it has no such model or tenant.
     """
     if args.config is None:
         caller = EVERYBODY if args.tenant is None else Caller(Tenant(TenantId(args.tenant)))
         return TrialSetup(CanonSettings(), caller, None, None, ServerSettings().json_limits)
-    try:
-        settings = load_settings(args.config)
-    except ConfigInvalid as invalid:
-        raise BadInput("\n".join(invalid.problems)) from None
+    settings = load_settings(args.config)
     model = _model(settings, args.model or body.get("model"))
     caller = _caller(settings, args.tenant)
     table = ModeTable(

@@ -21,6 +21,7 @@ import orjson
 from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.prompt import ContentFormat, Message
+from gateway.engines.vllm_prompts import function_of, role_of
 
 
 class ToolForm(StrEnum):
@@ -91,14 +92,8 @@ class SglangRules:
             tools = [tool for tool in tools if tool["function"]["name"] == name]
         return tools or None
 
-    def messages(
-        self,
-        given: Sequence[Any],
-        content_format: ContentFormat,
-        *,
-        knows_developer: bool,  # noqa: ARG002 - the role stays as it is
-    ) -> list[Message]:
-        """See ``VllmRules``."""
+    def messages(self, given: Sequence[Any], content_format: ContentFormat, *, knows_developer: bool) -> list[Message]:  # noqa: ARG002
+        """See ``VllmRules``; the role ``developer`` stays as it is."""
         return [self._message(message, content_format) for message in given]
 
     def begun(self, fields: Mapping[str, Any], messages: list[Message]) -> tuple[list[Message], str]:
@@ -127,17 +122,12 @@ class SglangRules:
         return merged | {"add_generation_prompt": True}
 
     def _message(self, message: Any, content_format: ContentFormat) -> Message:
-        role = message.get("role") if isinstance(message, dict) else None
-        if not isinstance(role, str):
-            raise TokenizerUnavailable("a message is not an object with a role")
-        content = message.get("content")
-        if role == "user" and content is not None:
-            return {"role": role, "content": _content(content, content_format, role)}
-        role = role.lower()
-        if role not in _ROLES:
+        role, content = role_of(message), message.get("content")
+        is_user = role == "user" and content is not None
+        if not is_user and (role := role.lower()) not in _ROLES:
             raise TokenizerUnavailable("a message has a role that the engine refuses, or no content")
         made: Message = {"role": role, "content": _content(content, content_format, role)}
-        for name in _MEMBERS:
+        for name in () if is_user else _MEMBERS:
             if (value := message.get(name)) is None:
                 continue
             if name == "tool_calls":
@@ -151,8 +141,8 @@ class SglangRules:
         return [self._tool(tool) for tool in _list(tools)]
 
     def _tool(self, tool: Any) -> dict[str, Any]:
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        function = function_of(tool, "a tool")
+        if not isinstance(function.get("name"), str):
             raise TokenizerUnavailable("a tool is not an object with a function that has a name")
         made = {name: function.get(name) for name in ("description", "name", "parameters")}
         strict, deferred = function.get("strict"), tool.get("defer_loading")
@@ -200,9 +190,7 @@ def _part(part: Any, role: str) -> dict[str, Any] | None:
 
 
 def _tool_call(call: Any, role: str) -> dict[str, Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        raise TokenizerUnavailable("a tool call is not an object with a function")
+    function = function_of(call, "a tool call")
     arguments = function.get("arguments")
     if isinstance(arguments, str) and role == "assistant":
         try:
@@ -211,12 +199,8 @@ def _tool_call(call: Any, role: str) -> dict[str, Any]:
             arguments = None
         if not isinstance(arguments, dict):
             raise TokenizerUnavailable("the engine refuses arguments of a tool call that are no JSON object")
-    return {
-        "id": call.get("id"),
-        "index": call.get("index"),
-        "type": call.get("type", "function"),
-        "function": {"name": function.get("name"), "arguments": arguments},
-    }
+    ids = {"id": call.get("id"), "index": call.get("index"), "type": call.get("type", "function")}
+    return ids | {"function": {"name": function.get("name"), "arguments": arguments}}
 
 
 def _check_types(schema: Any) -> None:

@@ -41,26 +41,34 @@ def conversation(messages: Sequence[Any], content_format: ContentFormat) -> list
     return [_message(message, content_format) for message in messages]
 
 
-def _message(message: Any, content_format: ContentFormat) -> Message:
+def role_of(message: Any) -> str:
+    """The role of a message."""
     if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
         raise TokenizerUnavailable("a message is not an object with a role")
-    content = message.get("content")
+    return role
+
+
+def function_of(holder: Any, what: str) -> dict[str, Any]:
+    """The function of a tool, or of a tool call."""
+    function = holder.get("function") if isinstance(holder, dict) else None
+    if not isinstance(function, dict):
+        raise TokenizerUnavailable(f"{what} is not an object with a function")
+    return function
+
+
+def _message(message: Any, content_format: ContentFormat) -> Message:
+    role, content = role_of(message), message.get("content")
     if role == "system":
         content = without_billing_header(content)
-    if isinstance(content, str) and content_format == "string":
-        result: Message = {"role": role, "content": content}
-    else:
-        result = {"role": role, "content": _content(content, content_format)}
+    is_shown = isinstance(content, str) and content_format == "string"
+    result: Message = {"role": role, "content": content if is_shown else _content(content, content_format)}
     if role == "assistant":
-        calls = message.get("tool_calls")
-        if calls:
+        if calls := message.get("tool_calls"):
             result["tool_calls"] = [_tool_call(call) for call in calls]
         # The older name counts where the newer one is not given.
-        reasoning = message.get("reasoning")
-        if reasoning is None:
-            reasoning = message.get("reasoning_content")
-        if reasoning is not None:
-            result["reasoning"] = result["reasoning_content"] = reasoning
+        for name in ("reasoning_content", "reasoning"):
+            if (reasoning := message.get(name)) is not None:
+                result["reasoning"] = result["reasoning_content"] = reasoning
     elif role == "tool":
         if "tool_call_id" in message:
             result["tool_call_id"] = message["tool_call_id"]
@@ -76,13 +84,8 @@ def _message(message: Any, content_format: ContentFormat) -> Message:
 
 
 def _content(content: Any, content_format: ContentFormat) -> str | list[dict[str, Any]]:
-    if content is None:
-        parts: list[Any] = []
-    elif isinstance(content, str):
-        parts = [content]
-    elif isinstance(content, list):
-        parts = content
-    else:
+    parts = [] if content is None else [content] if isinstance(content, str) else content
+    if not isinstance(parts, list):
         raise TokenizerUnavailable("message content is neither a string nor a list of parts")
     if content_format == "string":
         # An empty text is dropped, and the line end before it with it.
@@ -123,8 +126,7 @@ def without_billing_header(content: Any) -> Any:
     if isinstance(content, str):
         if not content.startswith(_BILLING_HEADER):
             return content
-        rest = content.partition("\n")[2]
-        return rest or None
+        return content.partition("\n")[2] or None
     if not isinstance(content, list):
         return content
     kept = []
@@ -143,9 +145,7 @@ def _tool_call(call: Any) -> dict[str, Any]:
     Its keys stand in the order of the engine's type (``ChatCompletionMessageFunctionToolCallParam`` of openai), unknown
     ones behind them: templates that print a whole call print them in that order.
     """
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        raise TokenizerUnavailable("a tool call is not an object with a function")
+    function = function_of(call, "a tool call")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
@@ -154,35 +154,28 @@ def _tool_call(call: Any) -> dict[str, Any]:
             arguments = {}
         except RecursionError as error:
             raise TokenizerUnavailable("the arguments of a tool call are nested too deep") from error
-    arguments = arguments if isinstance(arguments, dict) else {}
-    ordered = {"id": call.get("id"), "function": {"arguments": arguments, "name": function.get("name")} | function}
-    ordered["function"]["arguments"] = arguments
-    return ordered | {"type": call.get("type")} | {key: value for key, value in call.items() if key not in _CALL_FIELDS}
+    taken = {"arguments": arguments if isinstance(arguments, dict) else {}}
+    ordered = {"id": call.get("id"), "function": taken | {"name": None} | function | taken, "type": call.get("type")}
+    return ordered | {key: value for key, value in call.items() if key not in _CALL_FIELDS}
 
 
 def _tool(tool: Any) -> dict[str, Any]:
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(function, dict):
-        raise TokenizerUnavailable("a tool is not an object with a function")
+    function = function_of(tool, "a tool")
     defer = tool.get("defer_loading")
-    kept: dict[str, Any] = {key: function.get(key) for key in ("name", "description", "parameters")}
-    if function.get("strict") is not None:
-        kept["strict"] = function["strict"]
-    if (inner := function.get("defer_loading", defer)) is not None:
-        kept["defer_loading"] = inner
-    result = {"type": tool.get("type", "function"), "function": kept}
-    if defer is not None:
-        result["defer_loading"] = defer
-    return result
+    optional = {"strict": function.get("strict"), "defer_loading": function.get("defer_loading", defer)}
+    kept = {key: function.get(key) for key in ("name", "description", "parameters")} | _given(optional)
+    return {"type": tool.get("type", "function"), "function": kept} | _given({"defer_loading": defer})
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def developer_as_system(messages: list[Message]) -> list[Message]:
     """For templates without a developer role: make it system, then merge all system messages at the front."""
     renamed = [
-        {k: v for k, v in message.items() if k != "tools"} | {"role": "system"}
-        if message["role"] == "developer"
-        else message
-        for message in messages
+        {k: v for k, v in each.items() if k != "tools"} | {"role": "system"} if each["role"] == "developer" else each
+        for each in messages
     ]
     if not any(message["role"] == "system" for message in renamed[1:]):
         return renamed
@@ -272,7 +265,5 @@ class VllmRules:
             api["enable_thinking"] = api["reasoning_effort"] != "none"
         merged = dict(defaults)
         for layer in (given, api):
-            merged |= {key: value for key, value in layer.items() if value is not None and value != "auto"}
-        merged.pop("chat_template", None)
-        merged.pop("tokenize", None)
-        return merged
+            merged |= {key: value for key, value in _given(layer).items() if value != "auto"}
+        return {key: value for key, value in merged.items() if key not in ("chat_template", "tokenize")}

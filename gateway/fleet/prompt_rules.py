@@ -80,8 +80,8 @@ class PromptRules:
             if (known := self._found.get(replica.id)) is None or known.identity != identity:
                 replica.prompt_finding = ""
                 rules = chat_rules(replica.facts.kind, version or "", excludes_tools=bool(self._excludes_tools))
-                self._found[replica.id] = _Found(identity, rules)
-                self._examine(replica, self._found[replica.id], probe)
+                self._found[replica.id] = known = _Found(identity, rules)
+                self._examine(replica, known, probe)
         self._choose()
 
     async def counted(self, replica: Replica, request: ChatRequest, own: int, counted: int) -> None:
@@ -107,17 +107,16 @@ class PromptRules:
         except Overloaded:
             return
         equal = [each for each, tokens in zip(others, counts, strict=True) if tokens == counted]
-        kind = replica.facts.kind
-        if (
-            self._encoder.local is None
-            and fields.get("tool_choice") == "none"
-            and fields.get("tools")
-            and counted < own
-        ):
+        has_idle_tools = fields.get("tool_choice") == "none" and fields.get("tools")
+        if self._encoder.local is None and has_idle_tools and counted < own:
             equal = [each for each in others if each == VllmRules(excludes_tools=True)]  # counts by vLLM's /tokenize
-        learned = [each for each in equal if kind in (None, each.engine) and each.content_format is None]
-        if self._excludes_tools is not None:
-            learned = [each for each in learned if each.engine is not EngineKind.VLLM]
+        learned = [
+            each
+            for each in equal
+            if replica.facts.kind in (None, each.engine)
+            and each.content_format is None
+            and (self._excludes_tools is None or each.engine is not EngineKind.VLLM)
+        ]
         if learned:
             found.rules, found.certain = learned[0], True
             _log.info("prompt_rules_found", replica=replica.id, rules=found.rules.label, because=seen)
@@ -127,14 +126,13 @@ class PromptRules:
 
     def _examine(self, replica: Replica, found: _Found, probe: bytes | None) -> None:
         """Compare the tokens that an SGLang has made of the probe."""
-        local = self._encoder.local
         if replica.server is None or replica.facts.kind is not EngineKind.SGLANG:
             return
         self._encoder.takes_chats(probe is not None)
-        if local is None and probe is None:
-            cause = "the gateway has no tokenizer of the model, so chats are routed by their text"
-            self._differs(replica, "its /tokenize takes no chat requests", cause)
-        if local is None or probe is None:
+        if (local := self._encoder.local) is None or probe is None:
+            if local is None and probe is None:
+                cause = "the gateway has no tokenizer of the model, so chats are routed by their text"
+                self._differs(replica, "its /tokenize takes no chat requests", cause)
             return
         for rules in (found.rules, *other_rules(found.rules)):
             with contextlib.suppress(TokenizerUnavailable):

@@ -19,7 +19,7 @@ from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
 from gateway.simulator.publisher import ListenError
 from gateway.simulator.ranks import Ranks
 from gateway.simulator.requests import RequestReader, sglang_salt, vllm_salt
-from gateway.simulator.sglang_conversion import SglangPrompts
+from gateway.simulator.sglang_conversion import encode_as_sglang
 from gateway.simulator.sglang_surface import SglangSurface
 from gateway.simulator.surface import CONTENT_TYPE, Surface
 from gateway.simulator.vllm_surface import VllmSurface
@@ -90,7 +90,7 @@ class EngineApp:
             adapters=adapters,
             identity=self._identity,
             read_salt=_salt_reader(config),
-            encode=SglangPrompts(encoder).encode
+            encode=partial(encode_as_sglang, encoder)
             if sglang
             else partial(encoder.encode, other=VllmRules(excludes_tools=config.excludes_tools)),
         )

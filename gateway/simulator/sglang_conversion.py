@@ -18,42 +18,30 @@ _ALWAYS = ("description", "parameters")
 _LOOP = re.compile(r"for \w+ in (?:message|msg|m)(?:\.content|\[.content.\])|image|audio|video|vision")
 
 
-class SglangPrompts:
-    """Encodes prompts.
-
-    Args:
-        encoder: Tokenizer and chat template.
-    """
-
-    def __init__(self, encoder: LocalEncoder) -> None:
-        self._encoder = encoder
-
-    def encode(self, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """As ``LocalEncoder.encode``."""
-        if endpoint is not Endpoint.CHAT:
-            known = {name: value for name, value in fields.items() if name == "prompt"}
-            return self._encoder.encode(endpoint, known)
-        template = self._encoder.template
-        assert template is not None
-        try:
-            joins = _LOOP.search(template.source) is None
-            messages = [_message(message, joins=joins) for message in fields["messages"]]
-            tools = _tools(fields) or None
-            options = {"add_generation_prompt": True, **(fields.get("chat_template_kwargs") or {})}
-            if (effort := fields.get("reasoning_effort")) is not None:
-                thinks = effort != "none"
-                options = {"thinking": thinks, "enable_thinking": thinks, "reasoning_effort": effort} | options
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise TokenizerUnavailable(f"invalid request: {error!r}") from error
-        begun = ""
-        if messages[-1]["role"] == "assistant" and isinstance(messages[-1]["content"], str):
-            last = messages.pop()
-            if fields.get("continue_final_message"):
-                begun = last["content"]
-            else:
-                messages.append({"role": "user", "content": last["content"]})
-        text = template.render_reference(messages, tools, options)
-        return (self._encoder.encode_text(text) + self._encoder.encode_text(begun),)
+def encode_as_sglang(encoder: LocalEncoder, endpoint: Endpoint, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """As ``LocalEncoder.encode``, with the encoder's tokenizer and chat template."""
+    if endpoint is not Endpoint.CHAT:
+        return encoder.encode(endpoint, {name: value for name, value in fields.items() if name == "prompt"})
+    template = encoder.template
+    assert template is not None
+    try:
+        joins = _LOOP.search(template.source) is None
+        messages = [_message(message, joins=joins) for message in fields["messages"]]
+        tools = _tools(fields) or None
+        options = {"add_generation_prompt": True, **(fields.get("chat_template_kwargs") or {})}
+        if (effort := fields.get("reasoning_effort")) is not None:
+            thinks = effort != "none"
+            options = {"thinking": thinks, "enable_thinking": thinks, "reasoning_effort": effort} | options
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TokenizerUnavailable(f"invalid request: {error!r}") from error
+    begun = ""
+    if messages[-1]["role"] == "assistant" and isinstance(messages[-1]["content"], str):
+        begun = messages.pop()["content"]
+        if not fields.get("continue_final_message"):
+            messages.append({"role": "user", "content": begun})
+            begun = ""
+    text = template.render_reference(messages, tools, options)
+    return (encoder.encode_text(text) + encoder.encode_text(begun),)
 
 
 def _message(message: Any, *, joins: bool) -> dict[str, Any]:
@@ -76,12 +64,8 @@ def _call(call: Any) -> dict[str, Any]:
     name, arguments = call["function"].get("name"), call["function"].get("arguments")
     if isinstance(arguments, str):
         arguments = {**orjson.loads(arguments)}
-    return {
-        "id": call.get("id"),
-        "index": call.get("index"),
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
+    function = {"name": name, "arguments": arguments}
+    return {"id": call.get("id"), "index": call.get("index"), "type": "function", "function": function}
 
 
 def _tools(fields: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ import structlog
 from gateway.config.telemetry_settings import AuditSettings
 from gateway.core.canonical import PersonalFinding
 from gateway.core.errors import ConfigInvalid
-from gateway.core.ports.observers import AuditEvent
+from gateway.core.ports import AuditEvent
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
 from gateway.core.space import SpaceEnd

@@ -11,7 +11,7 @@ import orjson
 from gateway.admin import AdminAccess, AdminState, LiveFeed
 from gateway.admin.admin_app import build_admin
 from gateway.core.errors import BadRequest
-from gateway.core.ports.observers import AuditEvent
+from gateway.core.ports import AuditEvent
 from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
 
 PLAIN, READER, OPERATOR, LATE = "plain-t0ken", "reader-t0ken", "operator-t0ken", "late-t0ken"

@@ -14,7 +14,7 @@ import pytest
 from gateway.canon.rule import Detected, Edit, RuleContext
 from gateway.canon.rulebook import Rulebook, rulebook
 from gateway.commands import canon
-from gateway.commands.canon_report import WIDTH
+from gateway.commands.printing import WIDTH
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import OPT_IN, RuleName
 from gateway.core.request import Endpoint

@@ -13,7 +13,7 @@ from records import ACME, lines_of, refusal, request, settlement, space_end
 from gateway.config.telemetry_settings import AuditSettings
 from gateway.core.canonical import PersonalFinding
 from gateway.core.errors import ConfigInvalid
-from gateway.core.ports.observers import AuditEvent
+from gateway.core.ports import AuditEvent
 from gateway.core.space import ResetCause
 from gateway.telemetry import AuditLog, check_writable
 

@@ -1,6 +1,7 @@
 """The encoder against what SGLang's own code rendered (tests/golden, written by ``tests.engine.golden_sglang``)."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.request import Endpoint
 from gateway.engines import chat_rules
-from gateway.simulator.sglang_conversion import SglangPrompts
+from gateway.simulator.sglang_conversion import encode_as_sglang
 from gateway.tokenize.chat_template import detect_sglang_format
 from gateway.tokenize.load_tokenizer import load_local
 
@@ -62,7 +63,7 @@ def test_token_ids_equal_the_engines(encoders, entry):
 def test_simulated_engine_has_the_same_tokens(encoders, entry):
     for template, expected in entry["token_ids"].items():
         if isinstance(expected, list) and entry["name"] not in UNUSUAL:
-            found = ids_or_refusal(SglangPrompts(encoders[template]).encode, entry["body"])
+            found = ids_or_refusal(partial(encode_as_sglang, encoders[template]), entry["body"])
             assert found == expected, template
 
 

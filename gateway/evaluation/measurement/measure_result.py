@@ -89,7 +89,7 @@ def measure_result(
     return MeasureResult(
         variants=variants,
         groups=list(groups.values()),
-        comparisons=[compare(groups[one], groups[other], by_key[one], by_key[other]) for one, other in _compared(keys)],
+        comparisons=comparisons,
         seconds_per_token=rates,
         gpus=gpus,
         client_late_seconds=late,
