@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from gateway.core.api_keys import looks_like_key
-from gateway.http_client.client import TlsFiles, tls_context
+from gateway.http_client.client import TlsFiles, changed_at, tls_context
 
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -40,8 +40,9 @@ class TlsSettings(BaseModel):
             raise ValueError(f"no such file: {file.absolute()}")
         if is_key and file is not None and cert is None:
             raise ValueError("only used beside a valid cert_file")
+        files = (None, cert, file) if is_key else (file, None, None)
         try:
-            tls_context((None, cert, file) if is_key else (file, None, None))
+            tls_context(files, changed_at(files))
         except OSError as error:
             wanted = "unencrypted key of cert_file" if is_key else "certificate"
             raise ValueError(f"no {wanted} in PEM form: {file or cert} ({error})") from None

@@ -15,7 +15,7 @@ _LOOK_SECONDS = 1.0
 """Time between two looks at the file. A changed file is read once two looks in a row show the same: a writer in
 place has mostly finished then."""
 
-_State = tuple[Stamp, ...]
+_State = dict[Path, Stamp]
 
 
 class _ReplicaList(BaseModel):
@@ -51,26 +51,31 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._files: Sequence[Path] = ()  # of connections to the replicas
         self._read: _State | None = None
 
     async def answers(self) -> AsyncGenerator[Sequence[DiscoveredReplica], None]:
         """See ``ReplicaSource``."""
         seen = self._read
         while True:
-            state = await asyncio.to_thread(_state, self._path)
+            state = await asyncio.to_thread(_state, self._path, self._files)
             if state != self._read and (self._read is None or state == seen):
-                self._read = seen = state
-                yield await asyncio.to_thread(self._found)
+                self._read = state
+                found = await asyncio.to_thread(self._found)
+                self._read = state = await asyncio.to_thread(_state, self._path, self._files) | state
+                yield found
             seen = state
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _found(self) -> Sequence[DiscoveredReplica]:
         try:
-            return [DiscoveredReplica(replica) for replica in read_replicas(self._path)]
+            replicas = read_replicas(self._path)
         except ConfigInvalid as invalid:
             raise SourceFailed("; ".join(invalid.problems)) from None
+        self._files = [file for each in replicas for file in each.tls_files if file is not None]
+        return [DiscoveredReplica(replica) for replica in replicas]
 
 
-def _state(path: Path) -> _State:
-    """Stamps of the file and of the secret files it names, to detect changes."""
-    return tuple(file_stamp(each) for each in (path, *named_files(path)))
+def _state(path: Path, files: Sequence[Path]) -> _State:
+    """Stamps of the file, of the secret files it names, and of others, to detect changes."""
+    return {each: file_stamp(each) for each in (path, *named_files(path), *files)}

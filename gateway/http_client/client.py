@@ -61,7 +61,7 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
             path=parts.path.rstrip("/"),
             authority=parts.netloc.rpartition("@")[2],
             files=files,
-            changed_at=tuple(file.stat().st_mtime_ns for file in files if file is not None and file.exists()),
+            changed_at=changed_at(files),
         )
 
     @property
@@ -70,8 +70,13 @@ class Origin(msgspec.Struct, frozen=True, cache_hash=True):
         return tls_context(self.files, self.changed_at) if self.tls else None
 
 
+def changed_at(files: TlsFiles) -> tuple[int, ...]:
+    """When each of them was changed, those that exist."""
+    return tuple(file.stat().st_mtime_ns for file in files if file is not None and file.exists())
+
+
 @lru_cache(256)
-def tls_context(files: TlsFiles, changed_at: tuple[int, ...] = ()) -> ssl.SSLContext:  # noqa: ARG001 - a key
+def tls_context(files: TlsFiles, changed: tuple[int, ...]) -> ssl.SSLContext:  # noqa: ARG001 - a key
     """The context for such files. Raises OSError (not kept) if one cannot be read, or holds no certificate or key."""
     authorities, certificate, key = files
     context = ssl.create_default_context(cafile=authorities)

@@ -1,6 +1,7 @@
 """Replicas from a file that changes."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -57,6 +58,21 @@ async def test_it_is_read_again_when_it_changes(file, listen_to):
     assert len(received.said) == 4
 
 
+async def test_it_is_read_again_when_a_certificate_changes(file, listen_to, tmp_path):
+    ca = tmp_path / "ca.pem"
+    made = ("-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=a", "-keyout", str(tmp_path / "key"))
+    subprocess.run(["openssl", "req", *made, "-out", str(ca)], check=True, capture_output=True)
+    certificate = ca.read_text()
+    file.write_text(f"[{{url: 'https://a:1', ca_file: {ca}}}]")
+    received = listen_to(FileSource(file))
+    await received.until(is_now("a:1"))
+    ca.write_text("nothing")
+    await received.until(lambda said: "no certificate in PEM form" in said)
+    ca.write_text(certificate)
+    await received.until(is_now("a:1"))
+    assert len(received.said) == 3
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -89,10 +105,10 @@ async def test_a_file_that_is_being_written_is_not_read(file, listen_to, monkeyp
     looks = 0
     look = listed._state
 
-    def written_meanwhile(path):
+    def written_meanwhile(*files):
         nonlocal looks
         looks += 1
-        state = look(path)
+        state = look(*files)
         if looks < 6:
             file.write_text("".join(f"- http://b{number}:1\n" for number in range(looks)))
         return state

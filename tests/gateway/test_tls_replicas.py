@@ -143,3 +143,15 @@ async def test_files_are_checked_at_the_start(authority, tmp_path):
     ]:
         with pytest.raises(ValueError, match=rf"\n{field}\n.*{problem}"):
             ReplicaSettings(**({"url": "https://a"} | fields))
+
+
+async def test_files_that_changed_are_checked_again(authority, tmp_path):
+    (cert, key), (_, stranger) = await authority.sign("gateway"), await authority.sign("stranger")
+    fields = {"url": "https://a", "cert_file": cert, "key_file": key}
+    ReplicaSettings(**fields)
+    right = key.read_bytes()
+    key.write_bytes(stranger.read_bytes())
+    with pytest.raises(ValueError, match="no unencrypted key of cert_file"):
+        ReplicaSettings(**fields)
+    key.write_bytes(right)
+    ReplicaSettings(**fields)

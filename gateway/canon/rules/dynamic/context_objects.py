@@ -54,6 +54,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-.:/+=@|]{1,127}")
 _DIGIT = re.compile(r"[0-9]")
 _LONGEST_FRONT = 300
 _MARK = "\ue000"
+_MARK_ESCAPED = r"\ue000"
 _MOST_MEMBERS = 2000
 
 
@@ -107,7 +108,7 @@ def masked(text: str, objects: Sequence[ContextObject]) -> str:
 def _whole_prompt(text: str) -> ContextObject | None:
     """The whole text as one object; None if it is none, or has no varying values besides those of records."""
     start, end = len(text) - len(text.lstrip()), len(text.rstrip())
-    if text[start] != "{" or text[end - 1] != "}" or _MARK in text:
+    if text[start] != "{" or text[end - 1] != "}" or _MARK in text or _MARK_ESCAPED in text.lower():
         return None
     all_members = list(islice(_VALUE.finditer(text), _MOST_MEMBERS + 1))
     named = [(field_name(_decoded(each["name"])), each) for each in all_members]

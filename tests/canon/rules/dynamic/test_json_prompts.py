@@ -91,3 +91,8 @@ def test_a_very_long_prompt_in_one_line():
 
 def test_more_members_than_a_prompt_has_are_data():
     assert moved(json.dumps({"now": TIME} | {f"key {number}": number for number in range(5000)})) == []
+
+
+@pytest.mark.parametrize("text", [r"\ue00099", r"\uE0000", r"\ue000-1", "\ue0000"])
+def test_no_text_is_taken_for_a_mark_of_the_search(text):
+    assert moved(f'{{"a": "{text}", "now": "{TIME}", "rules": "Be kind."}}') == []
