@@ -24,6 +24,9 @@ from gateway.tokenize.encoder import Encoder
 _MOST_TRIES = 8
 """Prompts of a replica, counted otherwise than here, that are encoded by all other rules."""
 
+_EQUAL_AGAIN = 20
+"""Equal counts in a row that end what a different one has shown: the engine was started with other flags."""
+
 _MOST_BYTES = 512 * 1024
 """Of the body of such a request: rendered eight times, it takes a thread about a second."""
 
@@ -45,12 +48,14 @@ class _Found:
         rules: Its rules.
         certain: Whether tokens have shown them.
         tries: Prompts encoded by all other rules.
+        equal: Equal counts in a row.
     """
 
     identity: tuple[object, ...]
     rules: ChatRules
     certain: bool = False
     tries: int = 0
+    equal: int = 0
 
 
 class PromptRules:
@@ -94,22 +99,32 @@ class PromptRules:
             counted: Prompt tokens that the answer reports.
         """
         found = self._found.get(replica.id)
-        if own == counted or found is None or found.tries == _MOST_TRIES or replica.prompt_finding:
+        if found is None:
+            return
+        found.equal = found.equal + 1 if own == counted else 0
+        if found.equal == _EQUAL_AGAIN and found.tries:
+            replica.prompt_finding, found.tries = "", 0
+        if own == counted or found.tries == _MOST_TRIES or replica.prompt_finding:
             return
         if not 0 < len(request.body) <= _MOST_BYTES:
             return
         found.tries += 1
         seen = f"it counts {counted} prompt tokens of a request that has {own} here"
-        others = list(other_rules(self._encoder.rules)) if request.endpoint is Endpoint.CHAT else []
+        present = self._encoder.rules
+        others = list(other_rules(present)) if request.endpoint is Endpoint.CHAT else []
         try:
             fields = orjson.loads(request.body)
-            counts = await self._encoder.count(request, fields, others)
+            now, *counts = await self._encoder.count(request, fields, [present, *others])
         except Overloaded:
             return
+        excludes = VllmRules(excludes_tools=True)
         equal = [each for each, tokens in zip(others, counts, strict=True) if tokens == counted]
         has_idle_tools = fields.get("tool_choice") == "none" and fields.get("tools")
         if self._encoder.local is None and has_idle_tools and counted < own:
-            equal = [each for each in others if each == VllmRules(excludes_tools=True)]  # counts by vLLM's /tokenize
+            equal = [each for each in others if each == excludes]  # counts by vLLM's /tokenize
+            now = counted if present == excludes else now
+        if now == counted:
+            return  # it was encoded before the present rules were found
         learned = [
             each
             for each in equal

@@ -1,5 +1,6 @@
 """The gateway makes the prompts that its engines make, finds out how they do, and says so where it cannot."""
 
+import asyncio
 import json
 
 import pytest
@@ -113,6 +114,15 @@ async def test_a_wrong_setting_is_named(start_engine, start_gateway):
     assert "exclude_tools_when_tool_choice_none" in await finding(gateway)
 
 
+@pytest.mark.parametrize("tokenizer", ["builtin:demo", "engine"])
+async def test_requests_sent_before_the_rules_were_found_are_no_finding(start_engine, start_gateway, tokenizer):
+    engine = await start_engine(excludes_tools=True, render=False)
+    gateway = await start_gateway(engine, model={"tokenizer": tokenizer})
+    await asyncio.gather(*(counts(gateway, **RICH, tool_choice="none") for _ in range(6)))
+    await gateway.settled(6)
+    assert await finding(gateway) == ""
+
+
 class Counting:
     """An SGLang of an earlier release, or one with other rules: it takes no chats at ``/tokenize``."""
 
@@ -163,6 +173,21 @@ async def test_another_template_is_a_finding_once(scripted, start_gateway):
     said = [(entry["log_level"], entry["replica"]) for entry in logs if entry["event"] == "prompt_tokens_differ"]
     assert said == [("warning", "r0")]
     assert "--chat-template" in await finding(gateway)
+
+
+async def test_a_finding_ends_when_counts_are_equal_again(scripted, start_gateway):
+    other = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+    Counting(scripted, chat_rules(EngineKind.SGLANG, ""), "0.5.23", chat_template=other)
+    gateway = await start_gateway(scripted)
+    await counts(gateway, **RICH)
+    await gateway.settled(1)
+    assert await finding(gateway)
+    Counting(scripted, chat_rules(EngineKind.SGLANG, "0.5.23"), "0.5.23")
+    for _ in range(20):
+        own, counted = await counts(gateway, **RICH)
+        assert own == counted
+    await gateway.settled(21)
+    assert await finding(gateway) == ""
 
 
 async def test_another_template_is_found_before_the_first_request(start_engine, start_gateway, tmp_path):
