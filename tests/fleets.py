@@ -1,8 +1,8 @@
 """Replicas for tests that look at a fleet from outside: no sockets, and time is a number."""
 
+from gateway.config.routing_settings import RelaySettings
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.replica_state import Rates
-from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.routing import LearnedRates
@@ -10,7 +10,7 @@ from gateway.routing import LearnedRates
 NOW = 1000.0
 MODEL = ModelId("m")
 RATES = Rates(base_seconds=0.01, prefill_seconds_per_token=0.001, decode_seconds_per_token=0.02, request_seconds=2.0)
-LIMITS = BreakerLimits(suspect_seconds=5, eject_after=3, eject_max_seconds=60)
+LIMITS = RelaySettings(suspect_seconds=5, eject_after=3, eject_max_seconds=60)
 
 
 def replica(name, *, model="m", region="", up=True):

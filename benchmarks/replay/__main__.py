@@ -32,7 +32,7 @@ from benchmarks.replay.token_prompts import TokenPrompts
 from gateway.config.routing_settings import PlacementSettings, QueueSettings
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.simulation import FleetShape, SimulationResult, Workload, simulate
-from gateway.evaluation.simulation.simulation_result import quantiles
+from gateway.evaluation.simulation.simulation_workload import quantiles
 from gateway.evaluation.workload_trace import TraceReader, TraceRequest
 
 _TOKENS_PER_TOKEN = 64

@@ -45,11 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from gateway.demo.session import Options, PortTaken, run_session
+    from gateway.demo.session import PortTaken, run_session
 
-    options = Options(args.seconds, args.port, args.admin_port, json=args.json)
     try:
-        return run_session(options)
+        return run_session(args)
     except PortTaken as taken:
         for line in taken.lines:
             print(f"prefix-gateway demo: {line}", file=sys.stderr)

@@ -6,7 +6,8 @@ No I/O, no clock.
 """
 
 import math
-from dataclasses import dataclass
+
+from gateway.config.routing_settings import RelaySettings
 
 _ODD_ANSWERS = 3
 """Answers with status 500 in a row that count as a failure of the replica. A single one may be caused by the request:
@@ -16,29 +17,11 @@ _STUCK_SECONDS = 10.0
 """Longest time between two trials of a replica that was silent: it may wake at any moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerLimits:
-    """Limits of a breaker.
-
-    Attributes:
-        suspect_seconds: How long the breaker is open after the first failure; doubles with each failure in a row.
-        eject_after: Failures in a row from which on it counts as ejected.
-        eject_max_seconds: Longest time that it is open after one failure.
-    """
-
-    suspect_seconds: float
-    eject_after: int
-    eject_max_seconds: float
-
-
-DEFAULT_LIMITS = BreakerLimits(suspect_seconds=5, eject_after=3, eject_max_seconds=60)
-
-
 class Breaker:
     """One replica's breaker. All times are monotonic seconds.
 
     Args:
-        limits: Its limits.
+        limits: ``suspect_seconds``, ``eject_after`` and ``eject_max_seconds``.
 
     Attributes:
         failures: Failures in a row.
@@ -49,7 +32,7 @@ class Breaker:
         is_stuck: Whether it was silent, and has not answered since.
     """
 
-    def __init__(self, limits: BreakerLimits) -> None:
+    def __init__(self, limits: RelaySettings) -> None:
         self._limits = limits
         self._odd = 0
         self.failures = 0

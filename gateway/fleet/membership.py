@@ -12,7 +12,6 @@ from gateway.config.settings import ModelSettings, Settings
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.replica_state import DrainCause, Rates
 from gateway.discovery import Condition, DiscoveredReplica
-from gateway.fleet.breaker import BreakerLimits
 from gateway.fleet.drains import Drains
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.health import HealthMonitor
@@ -80,11 +79,7 @@ class Membership:
             decode_seconds_per_token=start.decode_seconds_per_token,
             request_seconds=start.base_ttft_seconds + 100 * start.decode_seconds_per_token,
         )
-        self._breaker = BreakerLimits(
-            suspect_seconds=settings.relay.suspect_seconds,
-            eject_after=settings.relay.eject_after,
-            eject_max_seconds=settings.relay.eject_max_seconds,
-        )
+        self._breaker = settings.relay
         self._fleet = fleet
         self._client = client
         self._drains = drains

@@ -6,12 +6,13 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from gateway.config.routing_settings import RelaySettings
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.outcome import Usage
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
 from gateway.engines import ServerFacts, advice
-from gateway.fleet.breaker import DEFAULT_LIMITS, Breaker, BreakerLimits
+from gateway.fleet.breaker import Breaker
 from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
 from gateway.fleet.silence import InflightRequest, Silence
 from gateway.fleet.start_times import StartTimes
@@ -19,6 +20,7 @@ from gateway.http_client.client import NO_FILES, Origin, TlsFiles
 from gateway.routing import LearnedRates
 
 _log = structlog.get_logger("gateway.proxy")
+_DEFAULT_LIMITS = RelaySettings()
 
 _T = TypeVar("_T")
 
@@ -92,7 +94,7 @@ class Replica:
         authorization: bytes | None = None,
         tls_files: TlsFiles = NO_FILES,
         region: str = "",
-        breaker: BreakerLimits = DEFAULT_LIMITS,
+        breaker: RelaySettings = _DEFAULT_LIMITS,
     ) -> None:
         self.on_change: Callable[[], None] = _nothing
         self.id = replica_id

@@ -7,6 +7,7 @@ that the budget has room for; what has waited for too long is left out, because 
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,6 @@ from gateway.core.ids import ModelId, ReplicaId, RequestId, Target
 from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd
 from gateway.core.tenant import Caller
 from gateway.tasks import TaskGroupOwner
-from gateway.warmup.budget import Expense, HourlyBudget
 from gateway.warmup.declared import Declared
 from gateway.warmup.hot_prompts import HotPrompts
 from gateway.warmup.ledger import WarmCause, WarmLedger
@@ -53,6 +53,59 @@ SpaceName = tuple[str, str, str, str]
 other parts are warmed together."""
 
 _log = structlog.get_logger("gateway.warmup")
+HOUR_SECONDS = 3600.0
+
+
+class Expense:
+    """One request that was sent.
+
+    Attributes:
+        at: When, in monotonic seconds.
+        tokens: Prompt tokens that it may compute; corrected once the engine has answered.
+    """
+
+    __slots__ = ("at", "tokens")
+
+    def __init__(self, at: float, tokens: int) -> None:
+        self.at = at
+        self.tokens = tokens
+
+
+class HourlyBudget:
+    """What may be sent within any hour. Holds one entry for each request of the last hour.
+
+    Attributes:
+        tokens: Prefill tokens an hour.
+        requests: Requests an hour.
+    """
+
+    def __init__(self, tokens: int, requests: int) -> None:
+        self.tokens = tokens
+        self.requests = requests
+        self._spent: deque[Expense] = deque()
+        self._spent_tokens = 0
+
+    def spend(self, tokens: int, now: float) -> Expense | None:
+        """Reserve a request with so many prompt tokens; None if it exceeds what is left."""
+        used_tokens, used_requests = self.used(now)
+        if used_requests >= self.requests or used_tokens + tokens > self.tokens:
+            return None
+        expense = Expense(now, tokens)
+        self._spent.append(expense)
+        self._spent_tokens += tokens
+        return expense
+
+    def correct(self, expense: Expense, tokens: int, now: float) -> None:
+        """Set the tokens that a request has computed."""
+        if now - expense.at < HOUR_SECONDS:
+            self._spent_tokens += tokens - expense.tokens
+            expense.tokens = tokens
+
+    def used(self, now: float) -> tuple[int, int]:
+        """Tokens and requests of the last hour."""
+        while self._spent and now - self._spent[0].at >= HOUR_SECONDS:
+            self._spent_tokens -= self._spent.popleft().tokens
+        return self._spent_tokens, len(self._spent)
 
 
 class EndedSpaces:

@@ -8,14 +8,14 @@ import pytest
 
 from gateway.commands import analyze
 from gateway.evaluation.analysis.anonymized_trace import Numbering
-from gateway.evaluation.analysis.length_histogram import LengthHistogram
 from gateway.evaluation.analysis.log_analysis import ApplicationShare, ReasonShare, RepeatInterval, RuleGain
 from gateway.evaluation.analysis.opening_groups import OTHERS, OpeningGroups
 from gateway.evaluation.analysis.report_html import as_html
 from gateway.evaluation.analysis.report_parts import Bars, ReportDocument, ReportSection
 from gateway.evaluation.analysis.report_text import as_markdown
 from gateway.evaluation.analysis.starting_configuration import starting_configuration
-from gateway.evaluation.analysis.traffic_verdict import verdict_of
+from gateway.evaluation.analysis.sums_as_analysis import verdict_of
+from gateway.evaluation.analysis.traffic_sums import LengthHistogram
 from gateway.explain.prompt_text import Message, PromptText
 from gateway.explain.reference import Frames
 

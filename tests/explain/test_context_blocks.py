@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
-from gateway.explain.context_blocks import is_block_missing, is_in_newest, own_share
+from gateway.explain.comparison import is_block_missing, is_in_newest, own_share
 from gateway.explain.prompt_text import Message, PromptText
 
 DOCUMENTS = "Orders that have not left the warehouse can be cancelled at any time by the customer who sent them."

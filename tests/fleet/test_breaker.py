@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.fleet.breaker import Breaker, BreakerLimits
+from gateway.config.routing_settings import RelaySettings
+from gateway.fleet.breaker import Breaker
 
-LIMITS = BreakerLimits(suspect_seconds=5, eject_after=3, eject_max_seconds=60)
+LIMITS = RelaySettings(suspect_seconds=5, eject_after=3, eject_max_seconds=60)
 
 
 def breaker(**limits):
     reported = {"suspect_seconds": 5, "eject_after": 3, "eject_max_seconds": 60} | limits
-    return Breaker(BreakerLimits(**reported))
+    return Breaker(RelaySettings(**reported))
 
 
 def failed_in_a_row(times, **limits):

@@ -4,7 +4,7 @@ from fleets import NOW, fleet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cluster.replicated_fleet import ReplicatedLoads
+from gateway.cluster.wiring import ReplicatedLoads
 from gateway.core.engine_facts import EngineFacts, RankFacts
 
 

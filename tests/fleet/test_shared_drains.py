@@ -4,7 +4,7 @@ from fleets import NOW, fleet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cluster.replicated_fleet import ReplicatedDrains
+from gateway.cluster.wiring import ReplicatedDrains
 from gateway.core.replica_state import DrainCause
 from gateway.fleet.drains import DrainOrder, Drains
 

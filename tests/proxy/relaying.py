@@ -3,7 +3,7 @@
 from pieces import asking
 
 from gateway.proxy import AnswerLimits
-from gateway.proxy.deadlines import Deadlines
+from gateway.proxy.forward import Deadlines
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.response import ResponseRelay
 from gateway.turns import Turns

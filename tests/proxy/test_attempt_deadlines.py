@@ -8,7 +8,7 @@ from pieces import asking
 from relaying import watched
 
 from gateway.core.outcome import Ending
-from gateway.proxy.deadlines import Deadlines
+from gateway.proxy.forward import Deadlines
 
 PLAIN = asking(stream=False)
 LONG = 1000.0
@@ -156,7 +156,7 @@ class Clock:
 
 def test_many_short_times_are_looked_at_together(monkeypatch):
     clock, over = Clock(), []
-    monkeypatch.setattr("gateway.proxy.deadlines.asyncio", SimpleNamespace(get_running_loop=lambda: clock))
+    monkeypatch.setattr("gateway.proxy.forward.asyncio", SimpleNamespace(get_running_loop=lambda: clock))
     deadlines = Deadlines(LONG)
     deadlines.add(Waiting(clock.now + LONG, over), clock.now)
     for step in range(100):
@@ -169,7 +169,7 @@ def test_many_short_times_are_looked_at_together(monkeypatch):
 
 def test_a_short_time_is_over_when_it_ends_unless_others_ended_just_before(monkeypatch):
     clock, over = Clock(), []
-    monkeypatch.setattr("gateway.proxy.deadlines.asyncio", SimpleNamespace(get_running_loop=lambda: clock))
+    monkeypatch.setattr("gateway.proxy.forward.asyncio", SimpleNamespace(get_running_loop=lambda: clock))
     deadlines = Deadlines(LONG)
     deadlines.add(Waiting(clock.now + 0.002, over), clock.now)
     clock.pass_to(1000.002)

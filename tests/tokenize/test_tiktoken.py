@@ -13,8 +13,7 @@ from markdown_pages import blocks
 from gateway.config import settings
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.request import Endpoint
-from gateway.tokenize.load_tokenizer import load_local
-from gateway.tokenize.split_patterns import PATTERNS
+from gateway.tokenize.load_tokenizer import PATTERNS, load_local
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/tiktoken.md"
 _MERGED = (b"he", b"ll", b"hell", b"hello", b"12", b"123", b"34", b"1234", b"'s", b"t's")

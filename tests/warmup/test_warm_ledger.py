@@ -7,7 +7,7 @@ from gateway.core.block_chain import BlockChain
 from gateway.core.ids import ModelId, RequestId, Target
 from gateway.core.ports import SettledPrompt
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.warmup.budget import HourlyBudget
+from gateway.warmup.lasting import HourlyBudget
 from gateway.warmup.ledger import WarmCause, WarmLedger
 
 HERE, THERE = Target("a"), Target("b")

@@ -1,23 +1,23 @@
 """Screens prompts for personal data: masks or refuses a request before it is sent, and counts findings afterwards."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from gateway.canon.pii.counting import Counting, SharedPrefixes, Tally
 from gateway.canon.pii.detector import HookDetector
-from gateway.canon.pii.masking import masked
 from gateway.canon.pii.passages import Passage, has_more_pieces, searched
-from gateway.canon.pii.placeholders import Placeholders, distinct_values
+from gateway.canon.pii.placeholders import Placeholders, Value, distinct_values, value_of
 from gateway.canon.pii.scanner import DetectorFailed, Hit, Patterns, Scanner
 from gateway.config.operator_patterns import TooSlow
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.core.canonical import FindingReport
 from gateway.core.errors import BadRequest, DetectorUnavailable, GatewayError, Overloaded
+from gateway.core.json_edit import Path, json_text, replaced
 from gateway.core.ports import LongTexts, PersonalDataObserver
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import PersonalDataMode
@@ -35,6 +35,63 @@ _log = structlog.get_logger("gateway.canon")
 
 _T = TypeVar("_T")
 _Findings = list[tuple[Passage, tuple[Hit, ...]]]
+
+
+def masked(
+    request: ChatRequest, findings: Iterable[tuple[Passage, Sequence[Hit]]], names: Mapping[Value, str]
+) -> ChatRequest:
+    """The request with placeholders for all findings, in fields and body; other bytes do not change.
+
+    Args:
+        request: The request.
+        findings: What was found in it.
+        names: Placeholders of values; a value that is not there becomes ``[KIND]``.
+    """
+    texts = {passage.path: _masked(passage.text, hits, names, is_json=passage.is_json) for passage, hits in findings}
+    return msgspec.structs.replace(
+        request,
+        body=replaced(request.body, {path: json_text(text) for path, text in texts.items()}),
+        fields=_changed(request.fields, list(texts.items()), 0),
+    )
+
+
+def _masked(text: str, hits: Sequence[Hit], names: Mapping[Value, str], *, is_json: bool) -> str:
+    pieces: list[str] = []
+    done = 0
+    for hit in hits:
+        end = hit.start + hit.length
+        placeholder = f"[{hit.kind}]"
+        if names:
+            placeholder = names.get(value_of(hit.kind, text[hit.start : end], is_json=is_json), placeholder)
+        if is_json and _is_bare(text, hit.start, end):
+            placeholder = f'"{placeholder}"'
+        pieces += (text[done : hit.start], placeholder)
+        done = end
+    return "".join(pieces) + text[done:]
+
+
+_SPACE = 8
+"""Characters around a number in JSON that are looked at."""
+
+
+def _is_bare(text: str, start: int, end: int) -> bool:
+    """Whether a finding is a whole JSON number, such as ``{"phone": 4155552671}``."""
+    before = text[max(start - _SPACE, 0) : start].rstrip()
+    behind = text[end : end + _SPACE].lstrip()
+    return before[-1:] in {":", "[", ","} and behind[:1] in {",", "}", "]"} and text[start:end].isdecimal()
+
+
+def _changed(value: Any, texts: Sequence[tuple[Path, str]], depth: int) -> Any:
+    """A copy of a parsed value with new texts; shares everything else with the original."""
+    if len(texts[0][0]) == depth:
+        return texts[0][1]
+    inside: dict[str | int, list[tuple[Path, str]]] = {}
+    for path, text in texts:
+        inside.setdefault(path[depth], []).append((path, text))
+    copy = dict(value) if isinstance(value, Mapping) else list(value)
+    for step, deeper in inside.items():
+        copy[step] = _changed(copy[step], deeper, depth + 1)  # type: ignore[index]
+    return copy
 
 
 class PersonalDataScreen:

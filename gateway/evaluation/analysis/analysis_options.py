@@ -8,7 +8,7 @@ from gateway.config.canon_settings import CanonSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.config.server_settings import ServerSettings
 from gateway.config.settings import ModelSettings, Settings
-from gateway.config.spaces_settings import ISOLATED_IDLE_TTL_SECONDS, ISOLATED_MAX_AGE_SECONDS, SpacesSettings
+from gateway.config.spaces_settings import ISOLATED_IDLE_TTL_SECONDS, ISOLATED_MAX_AGE_SECONDS
 from gateway.core.json_portions import JsonLimits
 from gateway.evaluation.bad_input import BadInput
 from gateway.explain.worker.explain_messages import ModelOptions
@@ -47,12 +47,12 @@ class AnalysisOptions(msgspec.Struct, frozen=True):
 
     models: Mapping[str, ModelOptions | None]
     otherwise: ModelOptions | None
-    canon: CanonSettings
-    personal_data: PersonalDataSettings
-    limits: JsonLimits
-    is_isolated: bool
-    idle_ttl_seconds: float
-    max_age_seconds: float
+    canon: CanonSettings = CanonSettings()
+    personal_data: PersonalDataSettings = PersonalDataSettings()
+    limits: JsonLimits = ServerSettings().json_limits
+    is_isolated: bool = False
+    idle_ttl_seconds: float = ISOLATED_IDLE_TTL_SECONDS
+    max_age_seconds: float = ISOLATED_MAX_AGE_SECONDS
     block_size: int = DEFAULT_BLOCK_SIZE
     long_tokens: int = DEFAULT_LONG_TOKENS
     tokenizer: str = BUILT_IN
@@ -67,19 +67,7 @@ class AnalysisOptions(msgspec.Struct, frozen=True):
 def default_options(tokenizer: str | None) -> AnalysisOptions:
     """The options without a configuration: one tokenizer for all models, shared prefixes, rules as by default."""
     name = tokenizer or BUILT_IN
-    idle_ttl_seconds, max_age_seconds = _times_to_live(SpacesSettings())
-    return AnalysisOptions(
-        models={},
-        otherwise=ModelOptions(name),
-        canon=CanonSettings(),
-        personal_data=PersonalDataSettings(),
-        limits=ServerSettings().json_limits,
-        is_isolated=False,
-        idle_ttl_seconds=idle_ttl_seconds,
-        max_age_seconds=max_age_seconds,
-        tokenizer=name,
-        is_built_in=name == BUILT_IN,
-    )
+    return AnalysisOptions({}, ModelOptions(name), tokenizer=name, is_built_in=name == BUILT_IN)
 
 
 def configured_options(settings: Settings, *, tokenizer: str | None, model: str | None) -> AnalysisOptions:
@@ -100,7 +88,6 @@ def configured_options(settings: Settings, *, tokenizer: str | None, model: str 
     chosen = known[model] if model is not None else settings.models[0]
     models = {name: _model_options(each, tokenizer) for name, each in known.items()}
     otherwise = _model_options(chosen, tokenizer)
-    idle_ttl_seconds, max_age_seconds = _times_to_live(settings.spaces)
     return AnalysisOptions(
         models=models,
         otherwise=otherwise,
@@ -108,15 +95,11 @@ def configured_options(settings: Settings, *, tokenizer: str | None, model: str 
         personal_data=settings.personal_data,
         limits=settings.server.json_limits,
         is_isolated=settings.isolation != "none",
-        idle_ttl_seconds=idle_ttl_seconds,
-        max_age_seconds=max_age_seconds,
+        idle_ttl_seconds=settings.spaces.idle_ttl_seconds or ISOLATED_IDLE_TTL_SECONDS,
+        max_age_seconds=settings.spaces.max_age_seconds or ISOLATED_MAX_AGE_SECONDS,
         tokenizer=tokenizer or ", ".join(dict.fromkeys(each.tokenizer for each in settings.models)),
         is_built_in=otherwise is not None and otherwise.tokenizer == BUILT_IN,
     )
-
-
-def _times_to_live(spaces: SpacesSettings) -> tuple[float, float]:
-    return spaces.idle_ttl_seconds or ISOLATED_IDLE_TTL_SECONDS, spaces.max_age_seconds or ISOLATED_MAX_AGE_SECONDS
 
 
 def _model_options(model: ModelSettings, tokenizer: str | None) -> ModelOptions | None:

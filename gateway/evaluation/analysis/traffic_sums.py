@@ -1,13 +1,16 @@
-"""Sums over the requests of a log that need no text: lengths, repeat intervals, hits as reported."""
+"""Sums over the requests of a log that need no text: lengths, repeat intervals, hits as reported.
+
+Lengths and times are counted in logarithmic bins: bounded memory, quantiles within half a bin."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
-from math import inf
+from math import ceil, inf, log2
+
+import msgspec
 
 from gateway.core.explanation import RequestRecord
 from gateway.evaluation.analysis.ideal_cache import Reuse
-from gateway.evaluation.analysis.length_histogram import LengthHistogram
 from gateway.evaluation.analysis.log_analysis import Lengths, RepeatInterval, ReportedHits
 from gateway.evaluation.logs.logged_request import ReportedUsage
 
@@ -15,6 +18,57 @@ _QUANTILES = (0.5, 0.9, 0.99)
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 _AGES = (1.0, 10.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 6 * _HOUR, _DAY, 7 * _DAY)
 """Edges of the distribution of repeat intervals, in seconds."""
+_PER_DOUBLING = 8
+"""Bins per doubling: a bin is 9 % wide, so a quantile is accurate within 4.5 %."""
+
+_LARGEST = 64 * _PER_DOUBLING
+
+
+class LengthHistogram(msgspec.Struct):
+    """Counts of values by bin.
+
+    Attributes:
+        counts: Weights by bin; bin 0 holds all values below 1.
+        total: Sum of all weights.
+    """
+
+    counts: dict[int, float] = msgspec.field(default_factory=dict)
+    total: float = 0.0
+
+    def add(self, value: float, weight: float = 1.0) -> None:
+        """Count a value."""
+        number = 0 if value < 1 else min(1 + ceil(log2(value) * _PER_DOUBLING - 1e-9), _LARGEST)
+        self.counts[number] = self.counts.get(number, 0.0) + weight
+        self.total += weight
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """The values at the given shares, ascending; zeros without values."""
+        found: list[float] = []
+        numbers = sorted(self.counts)
+        seen, at = 0.0, 0
+        for share in shares:
+            while at < len(numbers) and seen + self.counts[numbers[at]] < share * self.total:
+                seen += self.counts[numbers[at]]
+                at += 1
+            found.append(_middle(numbers[min(at, len(numbers) - 1)]) if numbers else 0.0)
+        return found
+
+    def bars(self) -> list[tuple[float, float, float]]:
+        """Lower edge, upper edge and share of each doubling, from the first to the last one that is not empty."""
+        bars: dict[int, float] = {}
+        for number, weight in self.counts.items():
+            bar = 0 if number == 0 else 1 + max(number - 2, 0) // _PER_DOUBLING
+            bars[bar] = bars.get(bar, 0.0) + weight
+        if not bars:
+            return []
+        return [
+            (0.0 if bar == 0 else 2.0 ** (bar - 1), 2.0**bar if bar else 1.0, bars.get(bar, 0.0) / self.total)
+            for bar in range(min(bars), max(bars) + 1)
+        ]
+
+
+def _middle(number: int) -> float:
+    return 0.0 if number == 0 else float(2 ** ((number - 1.5) / _PER_DOUBLING)) if number > 1 else 1.0
 
 
 class TrafficSums:

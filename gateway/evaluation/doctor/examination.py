@@ -9,17 +9,15 @@ from gateway.component_options import space_rules
 from gateway.config.settings import ModelSettings, Settings
 from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import ConfigInvalid, TokenizerUnavailable
-from gateway.evaluation.doctor.discovery_check import discovered
 from gateway.evaluation.doctor.doctor_finding import Diagnosis, DoctorFinding, Severity
 from gateway.evaluation.doctor.engine_checks import engine_findings
 from gateway.evaluation.doctor.engine_probe import EngineAccess, EngineProbe, ExaminedReplica, probe_engine
 from gateway.evaluation.doctor.event_checks import event_findings
 from gateway.evaluation.doctor.generation_checks import generation_outcome
 from gateway.evaluation.doctor.lifetime_checks import lifetime_findings
-from gateway.evaluation.doctor.port_checks import port_findings
 from gateway.evaluation.doctor.prefix_checks import SharedPrefix, TokensOf, prefix_findings
 from gateway.evaluation.doctor.replica_comparison import comparison_findings, template_findings
-from gateway.evaluation.doctor.state_checks import state_findings
+from gateway.evaluation.doctor.surroundings import discovered, port_findings, state_findings
 from gateway.evaluation.doctor.token_checks import (
     TOKEN_PROBES,
     TokenProbe,

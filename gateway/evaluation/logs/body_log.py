@@ -1,5 +1,7 @@
 """JSON lines of request bodies: as they are, or each in an object with its answer and its time.
 
+Also input files of OpenAI's Batch API: ``{"custom_id": …, "method": "POST", "url": …, "body": {…}}`` a line.
+
 ``{"model": …, "messages": […]}`` or ``{"request": {…}, "response": {…}, "timestamp": …}``; OpenAI's and Anthropic's
 bodies, lines of both mixed.
 """
@@ -78,3 +80,22 @@ def _wrapped(entry: Mapping[str, Any]) -> dict[str, Any] | None:
 def _metadata(body: Mapping[str, Any], name: str) -> Any:
     metadata = body.get("metadata")
     return metadata.get(name) if isinstance(metadata, dict) else None
+
+
+def takes_batch(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is a line of a batch."""
+    return "custom_id" in entry and isinstance(entry.get("body"), dict)
+
+
+def read_batch(entry: Mapping[str, Any], place: str) -> LoggedRequest:
+    """The request of one line; a batch has no times.
+
+    Raises:
+        OtherEntry: It is a request to an API that generates no text.
+        UnreadableEntry: There is no body in it.
+    """
+    body = entry.get("body")
+    if not isinstance(body, dict):
+        raise UnreadableEntry("a line of a batch without `body`")
+    endpoint, fields = read_body(body, text_of(entry.get("url")))
+    return LoggedRequest(place, endpoint, fields, source="batch")

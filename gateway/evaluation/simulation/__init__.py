@@ -5,10 +5,8 @@ times to first token (``SimulationResult``). ``simulate`` runs one policy; ``lad
 policies. Start reading at ``event_loop_model.py``.
 """
 
-from gateway.evaluation.simulation.event_loop_model import simulate
-from gateway.evaluation.simulation.policy_ladder import ladder
+from gateway.evaluation.simulation.event_loop_model import ladder, simulate
 from gateway.evaluation.simulation.simulated_policies import LIMITS, POLICIES
-from gateway.evaluation.simulation.simulation_result import QUANTILES, SimulationResult
-from gateway.evaluation.simulation.simulation_workload import FleetShape, Workload
+from gateway.evaluation.simulation.simulation_workload import QUANTILES, FleetShape, SimulationResult, Workload
 
 __all__ = ["LIMITS", "POLICIES", "QUANTILES", "FleetShape", "SimulationResult", "Workload", "ladder", "simulate"]

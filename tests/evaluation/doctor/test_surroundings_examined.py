@@ -12,9 +12,8 @@ from redis_server import RedisServer
 from gateway.core.request import Endpoint
 from gateway.evaluation.doctor.doctor_finding import Severity
 from gateway.evaluation.doctor.lifetime_checks import lifetime_findings
-from gateway.evaluation.doctor.port_checks import port_findings
 from gateway.evaluation.doctor.prefix_checks import SharedPrefix
-from gateway.evaluation.doctor.state_checks import redis_findings
+from gateway.evaluation.doctor.surroundings import port_findings, redis_findings
 from gateway.http_client import HttpClient
 
 SECRET = "what all gateways have in common"
@@ -88,7 +87,7 @@ async def test_an_admin_port_without_a_token_beside_an_open_public_port():
 
 async def test_an_admin_port_that_other_machines_can_use_without_a_token(answering, monkeypatch):
     # 127.0.0.2 is another address of this machine; here it plays the one that others reach.
-    monkeypatch.setattr("gateway.evaluation.doctor.port_checks.is_loopback", lambda host: host == "127.0.0.1")
+    monkeypatch.setattr("gateway.evaluation.doctor.surroundings.is_loopback", lambda host: host == "127.0.0.1")
     open_port = await answering(b'{"status":"ok","replicas":[]}', "0.0.0.0")
     found = await ports(settings_for("http://h", server={"admin_port": open_port}), "127.0.0.2")
     assert [(each.name, each.severity) for each in found] == [("admin-open", Severity.ERROR)]
