@@ -180,9 +180,7 @@ class HealthMonitor:
         while True:
             try:
                 began.append(time.monotonic())
-                if rounds % _FRESH_ROUNDS == 1:
-                    self._client.forget(replica.origin)
-                problem = await self._check(replica)
+                problem = await self._check(replica, fresh=rounds % _FRESH_ROUNDS == 1)
                 failures = failures + 1 if problem else 0
                 if problem is None:
                     restarted = replica.id in self._restarted
@@ -249,13 +247,13 @@ class HealthMonitor:
         if not self._unchecked:
             self._all_checked.set()
 
-    async def _check(self, replica: Replica) -> str | None:
-        """One round; returns the problem, or None."""
+    async def _check(self, replica: Replica, *, fresh: bool) -> str | None:
+        """One round, ``fresh``: on a new connection, whose turn is next again. Returns the problem, or None."""
         headers = credentials(replica)
         replica.begin_scrape()
         try:
             status, _ = await self._client.fetch(
-                "GET", replica.origin, "/health", headers, timeout_seconds=self._timeout
+                "GET", replica.origin, "/health", headers, timeout_seconds=self._timeout, fresh=fresh
             )
             if status != 200:
                 return f"/health answered {status}"

@@ -271,10 +271,11 @@ class HttpClient:
         *,
         timeout_seconds: float,
         max_bytes: int = 2**20,
+        fresh: bool = False,
     ) -> tuple[int, bytes]:
         """One short exchange: status and body. Arguments and errors are those of ``fetch_response``."""
         response = await self.fetch_response(
-            method, origin, path, headers, body, timeout_seconds=timeout_seconds, max_bytes=max_bytes
+            method, origin, path, headers, body, timeout_seconds=timeout_seconds, max_bytes=max_bytes, fresh=fresh
         )
         return response.status, response.body
 
@@ -288,6 +289,7 @@ class HttpClient:
         *,
         timeout_seconds: float,
         max_bytes: int = 2**20,
+        fresh: bool = False,
     ) -> HttpResponse:
         """One short exchange: the whole response.
 
@@ -299,13 +301,14 @@ class HttpClient:
             body: The whole body.
             timeout_seconds: Limit for the whole exchange.
             max_bytes: Largest body that is accepted.
+            fresh: As of ``send``.
 
         Raises:
             ResponseTooLarge: the body is larger.
             TransportError: no complete answer within the time.
         """
         response = _WholeResponse(f"{origin.path}{path}", max_bytes)
-        exchange = self.send(method, origin, path, headers, body, response)
+        exchange = self.send(method, origin, path, headers, body, response, fresh=fresh)
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await response.result
