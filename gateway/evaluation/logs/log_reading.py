@@ -1,4 +1,7 @@
-"""Reads logs: finds the format of each by its first lines, and turns its lines into requests."""
+"""Reads the requests of log files in the order of their times, and counts what cannot be read.
+
+The format of a log is found by its first lines.
+"""
 
 import heapq
 import re
