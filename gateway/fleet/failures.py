@@ -17,8 +17,8 @@ _BUSY_SECONDS = 1.0
 """How long a replica that answered 429 gets no requests, if there are others."""
 
 _STAGE_OF_STATUS: Mapping[int, FailureStage] = {
+    **dict.fromkeys((408, *range(502, 600)), FailureStage.STATUS),  # 408 and 505 on: of a proxy
     **dict.fromkeys((429, 529), FailureStage.BUSY),
-    **dict.fromkeys((408, 502, 503, 504, *range(520, 528)), FailureStage.STATUS),  # 408 and 520 on: of a proxy
 }
 """The replica's, or an overload: its answer reaches the client if no other replica is left."""
 

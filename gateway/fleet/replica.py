@@ -174,7 +174,7 @@ class Replica:
         self.flights.discard(flight)
         self.silence.ended(flight, now)
         if flight.content_at is None and self.breaker.is_stuck and flight.sent_at >= self.breaker.since:
-            self.breaker.silent(now)  # its client left before the trial showed anything: the next one waits, too
+            self.breaker.silent(now)  # the trial showed nothing: its client left, or it was refused
 
     @property
     def refusal(self) -> str:

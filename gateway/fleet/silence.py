@@ -35,13 +35,13 @@ class InflightRequest(Protocol):
 
     @property
     def last_byte_at(self) -> float:
-        """When the last piece of its answer was received; ``sent_at`` before the first one."""
+        """When the last piece of its answer other than comments was received; ``sent_at`` before the first one."""
         ...
 
     @property
     def content_at(self) -> float | None:
-        """When the first content of its answer was received; None before. Comments, empty events and the role that
-        opens an answer are no content: an engine that hangs may send them."""
+        """When the first content of its answer was received; None before. Comments, empty events, the role that opens
+        an answer, and refusals are no content: an engine that hangs may send them."""
         ...
 
     @property

@@ -74,7 +74,7 @@ class ResponseRelay:
         sent_at: See ``InflightRequest``.
         last_byte_at: See ``InflightRequest``.
         expected_seconds: See ``InflightRequest``.
-        content_at: See ``InflightRequest``; of an answer that is not a stream its first byte.
+        content_at: See ``InflightRequest``; of an answer with status 200 that is not a stream its first byte.
         client_key: Whether the replica got the client's own key, which it may refuse.
         until: When the replica is silent for too long, in the loop's time. While it is paused because the client does
             not read, only the deadline counts: the connection of the client has a limit of its own.
@@ -149,9 +149,11 @@ class ResponseRelay:
         Raises:
             Broken: it cannot be a part of an answer.
         """
-        self.last_byte_at = now = self._loop.time()
+        now = self._loop.time()
         if not self._streamed:
-            self.content_at = self.content_at or now
+            self.last_byte_at = now
+            if self.status == _OK:
+                self.content_at = self.content_at or now
             self._answers(now)
             self._body += data
             if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
@@ -163,6 +165,7 @@ class ResponseRelay:
             self._answer += data
         sink = self._sink
         if self._filter.at_event and is_plain(data):
+            self.last_byte_at = now
             if self.content_at is not None:  # as ``_answers``, without a call
                 until = now + self._pause_seconds
                 self.until = until if until < self._deadline else self._deadline  # noqa: FURB136 - min() is slow
@@ -221,11 +224,12 @@ class ResponseRelay:
     def _filtered(self, data: bytes) -> None:
         """Filter a part of a stream, and pass the result on."""
         out = self._filter.feed(data)
-        if self.content_at is None:
-            if self._filter.content:
-                self._content_came(self._loop.time())
-        elif not self._filter.silent:
-            self._answers(self._loop.time())
+        if not self._filter.silent:
+            self.last_byte_at = now = self._loop.time()
+            if self.content_at is not None:
+                self._answers(now)
+            elif self._filter.content:
+                self._content_came(now)
         if out:
             self._write(out, more=True)
         if self._filter.garbled:
@@ -390,7 +394,7 @@ class ResponseRelay:
         """Whether an answer that is complete in HTTP is complete in content: last event of a stream, or a JSON
         object."""
         if self.status != _OK:
-            return self.status is not None
+            return (self.status or 0) >= HTTPStatus.MULTIPLE_CHOICES  # no other success is an answer
         if self._streamed:
             return self._filter.done
         if self._scan is not None:

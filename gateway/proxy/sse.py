@@ -92,7 +92,7 @@ class EventFilter:
         except ValueError:
             self.garbled = True
             self._pending = bytearray()
-        if self._pending and self._pending[0] != _COMMENT:
+        if self._pending and self._pending[0] not in b":\r\n":
             self.silent = False
         if len(self._pending) > _LONGEST_EVENT:
             self.content = self.content or not self.silent

@@ -473,7 +473,7 @@ def test_times_without_a_zone_are_utc(time):
 
 
 def test_help_shows_an_example():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter)
     canon.add_arguments(parser)
     assert "prefix-gateway canon turns.jsonl --config config/gateway.yaml" in parser.format_help()
 

@@ -225,3 +225,28 @@ async def test_comments_do_not_hide_that_an_answer_has_stopped():
         relay.body_received(b": ping\n\n")
         await asyncio.sleep(0.01)
     assert await ended(relay) is Ending.TIMED_OUT
+
+
+async def test_neither_comments_nor_refusals_are_signs_of_work():
+    relay = streaming()
+    relay.body_received(said("a"))
+    worked_at = relay.last_byte_at
+    for comment in (b": ping\n\n", b": pi", b"ng\n", b"\n"):
+        await asyncio.sleep(0.01)
+        relay.body_received(comment)
+    assert relay.last_byte_at == worked_at
+    relay.body_received(b"event: message\n" + said("b"))
+    assert relay.last_byte_at > worked_at
+    refused = watched(Client(), asking())
+    refused.response_begun(400, [])
+    refused.body_received(b"{}")
+    assert refused.content_at is None
+
+
+@pytest.mark.parametrize("status", [201, 203, 204, 206])
+async def test_success_of_another_kind_is_no_answer(status):
+    relay = watched(Client(), asking())
+    relay.response_begun(status, [])
+    relay.body_received(b"{}")
+    relay.received(Ending.COMPLETE)
+    assert relay.ending is Ending.BROKEN
