@@ -10,8 +10,8 @@ import math
 from gateway.config.routing_settings import RelaySettings
 
 _ODD_ANSWERS = 3
-"""Answers with status 500 in a row that count as a failure of the replica. A single one may be caused by the request:
-a client that repeats such a request must not eject one replica after the other."""
+"""Answers with status 500 or 403 in a row that count as a failure of the replica. A single one may be caused by the
+request: a client that repeats such a request must not eject one replica after the other."""
 
 _STUCK_SECONDS = 10.0
 """Longest time between two trials of a replica that was silent: it may wake at any moment."""
@@ -67,12 +67,12 @@ class Breaker:
         self._close()
         return True
 
-    def odd(self, now: float, sent_at: float) -> bool:
-        """A request was answered with status 500; see ``failed``."""
+    def odd(self, now: float, sent_at: float, refusal: str = "") -> bool:
+        """A request was answered with status 500 or 403; see ``failed``."""
         if sent_at < self.since:
             return False
         self._odd += 1
-        return self._odd >= _ODD_ANSWERS and self.failed(now, sent_at)
+        return self._odd >= _ODD_ANSWERS and self.failed(now, sent_at, refusal)
 
     def silent(self, now: float) -> None:
         """Requests waited at it for nothing; see ``Silence``. Counts as a failure."""

@@ -24,7 +24,8 @@ _STAGE_OF_STATUS: Mapping[int, FailureStage] = {
 
 REFUSALS: Mapping[int, tuple[str, str]] = {
     **dict.fromkeys(range(300, 400), ("it answers with a redirect", "url of the replica")),
-    **dict.fromkeys((401, 403), ("it refuses the gateway's key", "api_key of the replica")),
+    401: ("it refuses the gateway's key", "api_key of the replica"),
+    403: ("it refuses the gateway's key, or a firewall the request", "api_key of the replica"),
     **dict.fromkeys((404, 405, 421), ("it does not serve the path", "url of the replica")),
     407: ("a proxy in front of it wants a login", "url of the replica"),
     426: ("it wants another protocol", "url of the replica"),
@@ -128,7 +129,9 @@ def record_outcome(replica: Replica, outcome: Outcome, sent_at: float, now: floa
     if stage is FailureStage.BUSY:
         breaker.busy(now, _BUSY_SECONDS)
     elif stage is not None:
-        news = breaker.failed(now, sent_at, outcome.problem if stage is FailureStage.REFUSED else "")
+        said = outcome.problem if stage is FailureStage.REFUSED else ""
+        # As 500, a 403 may be caused by the request: by what a firewall finds in it.
+        news = (breaker.odd if outcome.status == HTTPStatus.FORBIDDEN else breaker.failed)(now, sent_at, said)
     elif outcome.ending is Ending.COMPLETE:
         if outcome.status == HTTPStatus.INTERNAL_SERVER_ERROR:
             news = breaker.odd(now, sent_at)

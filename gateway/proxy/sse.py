@@ -95,7 +95,7 @@ class EventFilter:
         if self._pending and self._pending[0] not in b":\r\n":
             self.silent = False
         if len(self._pending) > _LONGEST_EVENT:
-            self.content = self.content or not self.silent
+            self.content = self.content or self._pending[0] != _COMMENT
             kept.append(self.finish())
             self._unread = True
         # What follows the end mark is read: another event with data would make it incomplete again.

@@ -17,7 +17,6 @@ PATH_IN_SHAPE = b'{"error":{"message":"Not Found","type":"Not Found","param":nul
 REFUSALS = {
     "key": (401, b'{"error":"Unauthorized"}', "api_key"),
     "key, in shape": (401, b'{"error":{"message":"Incorrect API key provided: old","code":401}}', "api_key"),
-    "forbidden": (403, b"<html>no</html>", "api_key"),
     "path": (404, b'{"detail":"Not Found"}', "url"),
     "path, HTML": (404, b"<html>nginx</html>", "url"),
     "path, empty": (404, b"", "url"),
@@ -33,6 +32,7 @@ REFUSALS = {
     "temporary": (307, b"", "redirect"),
     "permanent": (308, b"", "redirect"),
 }
+FORBIDDEN = (403, b"<html>no</html>", "api_key")
 CLIENTS = {
     "adapter": (
         404,
@@ -84,7 +84,23 @@ async def test_another_replica_answers(start_gateway, start_engine, scripted, st
     assert (await gateway.replicas())["r1"]["refusal"] == ""
 
 
-@pytest.mark.parametrize(("status", "body", "where"), REFUSALS.values(), ids=REFUSALS)
+async def test_a_403_may_be_the_requests_fault_three_in_a_row_are_not(start_gateway, start_engine, scripted, stream):
+    status, body, where = FORBIDDEN
+    says(scripted, status, body)
+    gateway = await start_gateway(scripted, await start_engine(), **TURNS)
+    for refused in (1, 2, 3):
+        shown = (await gateway.replicas())["r0"]
+        assert (shown["state"], shown["refusal"]) == ("ready", "")
+        while len(scripted.received) < refused:
+            assert (await gateway.ask(stream=stream, max_tokens=2)).status_code == 200
+    assert (await gateway.ask(stream=stream, max_tokens=2)).status_code == 200
+    shown = (await gateway.replicas())["r0"]
+    assert shown["state"] == "suspect"
+    assert where in shown["refusal"]
+    assert len(scripted.received) == 3
+
+
+@pytest.mark.parametrize(("status", "body", "where"), [*REFUSALS.values(), FORBIDDEN], ids=[*REFUSALS, "forbidden"])
 async def test_the_client_gets_one_502_if_all_refuse(behind, scripted, stream, status, body, where):
     says(scripted, status, body)
     answer = await behind.ask(stream=stream)

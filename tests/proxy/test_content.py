@@ -55,6 +55,13 @@ def test_it_is_no_content(event):
     assert not events.content
 
 
+@pytest.mark.parametrize(("before", "content"), [(b"", True), (b"\n", True), (b":", False)])
+def test_an_event_too_long_to_be_read_is_content_unless_it_is_a_comment(before, content):
+    events, passed = fed(before + b'data: {"choices":[{"delta":{"content":"' + b"a" * 600_000)
+    assert passed
+    assert events.content is content
+
+
 @pytest.mark.parametrize("event", CONTENT.values(), ids=CONTENT)
 def test_it_is_content(event):
     assert adds_content(event)
@@ -167,6 +174,11 @@ def test_the_role_of_a_choice_that_the_client_does_not_have_is_kept():
     both = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","reasoning_content":"x"}}]}\n\n'
     assert b'"reasoning_content":"x"' in (passed := seam.feed(both))
     assert roles(passed) == 0
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_the_role_in_an_event_that_broke_off_is_kept(end):
+    assert reopened(b": ping\n\n" + opening().rstrip() + end) is None
 
 
 @pytest.mark.parametrize("events", [b"", b": ping\n\nretry: 1\n\n", b"data:\n\n"])

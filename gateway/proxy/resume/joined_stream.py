@@ -125,7 +125,8 @@ class ReopenedStream(JoinedStream):
 def reopened(events: bytes) -> ReopenedStream | None:
     """What makes another replica's stream go on behind these events, which have no content; None: nothing is needed."""
     seam: ReopenedStream | None = None
-    for payload in payloads(events):
+    whole = max((end.end() for end in END.finditer(events)), default=0)  # the client got no event that broke off
+    for payload in payloads(events[:whole]):
         try:
             chunk = orjson.loads(payload)
         except orjson.JSONDecodeError:
