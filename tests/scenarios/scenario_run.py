@@ -155,7 +155,11 @@ class ScenarioRun:
             named = [{"id": each} if isinstance(each, str) else each for each in sections["tenants"]]
             data["tenants"] = [self._tenant(each) for each in named]
             data["spaces"] = {"secret": SECRET} | data.get("spaces", {})
-        data["relay"] = {"health_interval_seconds": 60, "slow_start_seconds": 0} | data.get("relay", {})
+        data["relay"] = {
+            "health_interval_seconds": 60,
+            "health_timeout_seconds": 30,
+            "slow_start_seconds": 0,
+        } | data.get("relay", {})
         data["log"] = {"requests": False} | data.get("log", {})
         data["explain"] = {"enabled": True} | data.get("explain", {})
         return Settings.model_validate(data)
