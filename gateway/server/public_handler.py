@@ -32,8 +32,8 @@ class PublicHandler:
     def __call__(self, exchange: Exchange) -> Receiver:
         """See ``Handler``."""
         root = self._root_path
-        if root and exchange.path.startswith(root) and (exchange.path + "/")[len(root)] == "/":
-            exchange.path = exchange.path[len(root) :] or "/"
+        if root and exchange.path.startswith(f"{root}/"):  # a path that is the prefix alone may be a probe's
+            exchange.path = exchange.path[len(root) :]
         endpoint = self._endpoints.get(exchange.path)
         if endpoint is None or exchange.method != "POST":
             return self._asgi(exchange)

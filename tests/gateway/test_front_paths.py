@@ -219,6 +219,12 @@ async def test_paths_below_a_prefix(start_engine, start_gateway):
         problem(await gateway.http.get(path), 404, "unknown_path")
 
 
+async def test_prefix_that_is_also_a_path_hides_it_not(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), server={"root_path": "/health"})
+    for path in ("/health", "/health/health", "/health/v1/models", "/v1/models"):
+        assert (await gateway.http.get(path)).status_code == 200
+
+
 @pytest.mark.parametrize("root", ["llm", "/a//b", "/a/../b", "/a b", "/v1", "/%61", "/a?b"])
 def test_prefix_that_is_none(root):
     with pytest.raises(ValueError, match="expected a path such as /llm"):
