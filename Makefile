@@ -1,4 +1,4 @@
-.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-replay chaos soak format image lock pin-images test-containers
+.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-silence bench-replay chaos soak format image lock pin-images test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -88,6 +88,10 @@ bench-hostile: .venv/installed
 # Eight gateways with one Redis, and without, against one gateway on the same recorded traffic; needs redis-server.
 bench-several: .venv/installed
 	$(BIN)/python -m benchmarks.several
+
+# What clients notice of a replica that hangs behind passing health checks, and of four slow ones: three minutes.
+bench-silence: .venv/installed
+	$(BIN)/python -m benchmarks.silence
 
 # Hit shares over sockets against `prefix-gateway simulate`; TRACE=FILE names the trace.
 bench-replay: .venv/installed
