@@ -132,9 +132,9 @@ async def _load(client: httpx.AsyncClient, url: str, began: float, end: float, r
 async def _watch(client: httpx.AsyncClient, url: str, began: float, faulty: int, seen: Seen) -> None:
     while True:
         rows = (await client.get(f"{url}/admin/api/replicas")).json()["replicas"]
-        states = sorted({row["state"] for row in rows[:faulty]})
-        if not seen.states or seen.states[-1][1] != (now := "+".join(states)):
-            seen.states.append((time.monotonic() - began, "+".join(states)))
+        states = "+".join(sorted({row["state"] for row in rows[:faulty]}))
+        if not seen.states or seen.states[-1][1] != states:
+            seen.states.append((time.monotonic() - began, states))
         await asyncio.sleep(0.1)
 
 

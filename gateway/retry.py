@@ -8,7 +8,7 @@ attempt is retried.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -161,7 +161,7 @@ class Attempt:
         self.lease: Lease | None = index.begin(placed.chains, decision.target, now) if placed.indexed else None
         self.body = context.body
         self.salt = encoded.space.salt
-        self.own_headers = _own_headers(context, decision, now)
+        self.own_headers: Sequence[tuple[bytes, bytes]] = _own_headers(context, decision, now)
         trace, origin = context.trace, replica.origin
         self.trace_headers = None if trace is None else trace.relay(decision, origin.host, origin.port)
         self.deadline = context.deadline

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +20,7 @@ from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.core.space import ModelVersion
 from gateway.core.tenant import Tenant
+from gateway.engines import ServerFacts
 from gateway.fleet.engine_calls import EngineCalls
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.prompt_rules import PromptRules
@@ -27,7 +29,7 @@ from gateway.spaces import template_version
 from gateway.tasks import TaskGroupOwner, in_daemon_thread
 from gateway.tokenize.encoder import Encoder, characters
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
-from gateway.tokenize.load_tokenizer import load_local
+from gateway.tokenize.load_tokenizer import folder_of, load_local
 from gateway.tokenize.local import LocalEncoder
 
 _MIB = 1024 * 1024
@@ -73,6 +75,9 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         self._fleet = fleet
         self._threads = FairThreads(settings.threads, settings.max_waiting_mib * _MIB)
         self._tasks = TaskGroupOwner()
+        self._named: dict[ModelId, ServerFacts] = {}
+        """What SGLang's replicas say of their tokenizer, for models whose tokenizer is the engine's."""
+        self._on_version: OnVersion | None = None  # before ``load``
         self._configured = {ModelId(model.id): model for model in models}
         self._served = {ModelId(model.id): self._serve(model, None) for model in models}
         self.present: Mapping[ModelId, ServedModel] = MappingProxyType(self._served)
@@ -95,6 +100,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         Args:
             on_version: Called with a model's version when its tokenizer and template are loaded.
         """
+        self._on_version = on_version
         loading = {
             model: self._tasks.spawn(self._load(settings, on_version), name=f"tokenizer-{model}")
             for model, settings in self._configured.items()
@@ -126,6 +132,12 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         """Take up what the replicas of a model tell of themselves."""
         if (rules := self._served[model].rules) is not None:
             rules.adapt()
+        settings = self._configured[model]
+        server = next((each.server for each in self._fleet.of(model) if each.server is not None), None)
+        if settings.tokenizer == _OF_ENGINE and server is not None and model not in self._named:
+            self._named[model] = server
+            if self._on_version is not None:
+                self._tasks.spawn(self._load(settings, self._on_version), name=f"tokenizer-{model}")
 
     def decoder(self, model: str, tokenizer_id: str) -> Callable[[list[int]], str] | None:
         """The function that decodes token ids to text.
@@ -197,16 +209,28 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         on_version(after)
 
     async def _loaded(self, model: ModelSettings, instead: str) -> LocalEncoder | None:
-        if model.tokenizer == _OF_ENGINE:
+        server = self._named.get(ModelId(model.id))
+        if model.tokenizer == _OF_ENGINE and (server is None or server.tokenizer is None):
             _log.info("tokenizer_ready", model=model.id, tokenizer_backend=_OF_ENGINE)
             return None
-        return await in_daemon_thread(lambda: self._load_local(model, instead), name=f"tokenizer-{model.id}")
+        return await in_daemon_thread(lambda: self._load_local(model, server, instead), name=f"tokenizer-{model.id}")
 
-    def _load_local(self, model: ModelSettings, instead: str) -> LocalEncoder | None:
+    def _load_local(self, model: ModelSettings, server: ServerFacts | None, instead: str) -> LocalEncoder | None:
+        """Load a model's tokenizer; that of the engine if ``server`` names files that this machine has."""
+        tokenizer, template = model.tokenizer, model.chat_template
+        if tokenizer == _OF_ENGINE:
+            assert server is not None
+            assert server.tokenizer is not None
+            folder = folder_of(server.tokenizer)
+            if template is None and server.template is not None:
+                template = Path(server.template)
+            if folder is None or (template is not None and not template.is_file()):
+                return None
+            tokenizer = str(folder)
         try:
             local = load_local(
-                model.tokenizer,
-                chat_template=model.chat_template.read_text(encoding="utf-8") if model.chat_template else None,
+                tokenizer,
+                chat_template=template.read_text(encoding="utf-8") if template else None,
                 template_arguments=model.chat_template_kwargs,
                 content_format=None if model.content_format == "auto" else model.content_format,
                 cache_mib=0 if self._isolated else self._settings.segment_cache_mib,
@@ -215,7 +239,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
             _log.error(
                 "tokenizer_unavailable",
                 model=model.id,
-                tokenizer=model.tokenizer,
+                tokenizer=tokenizer,
                 problem=str(error) if isinstance(error, TokenizerUnavailable) else repr(error),
                 instead=instead,
                 fix="give models[].tokenizer a folder with the model's tokenizer files",
@@ -224,7 +248,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
         _log.info(
             "tokenizer_ready",
             model=model.id,
-            tokenizer=model.tokenizer,
+            tokenizer=tokenizer,
             tokenizer_id=local.tokenizer_id,
             template_version=template_version(model.template_version or "", local.template_hash),
             **local.description,

@@ -17,11 +17,11 @@ from gateway.admin.explained import Decoders
 from gateway.admin.guard import problem_response
 from gateway.admin.live_stream import LiveFeed
 from gateway.core.errors import GatewayError
-from gateway.core.ports import WarmDesk
 from gateway.explain.worker.explain_client import ExplainClient
 from gateway.fleet.drains import Drains
 from gateway.spaces import SpaceKeeper
 from gateway.telemetry import AuditLog
+from gateway.warmup import Warmer
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -60,7 +60,7 @@ class AdminState:
     named_owners: Callable[[str], Sequence[str]]
     desk: SpaceKeeper
     fleet: Drains
-    warm: WarmDesk
+    warm: Warmer
     explain: ExplainClient
     decoders: Decoders
     live: LiveFeed

@@ -52,6 +52,8 @@ class ServerFacts:
         root: The files it serves, and the version of their weights, which can be exchanged while it runs. Its
             ``/v1/models`` has the served name there.
         external: A cache beside the GPU's; empty for none.
+        tokenizer: Folder or hub id of its tokenizer.
+        template: File of the chat template that it uses in place of the tokenizer's own.
         probe: Token ids that its ``/tokenize`` makes of ``PROBE``, little-endian u32; from 0.5.12 on.
     """
 
@@ -60,6 +62,8 @@ class ServerFacts:
     version: str | None = None
     root: str | None = None
     external: str = ""
+    tokenizer: str | None = None
+    template: str | None = None
     probe: bytes | None = None
 
 
@@ -109,6 +113,8 @@ def parse_server_info(document: Any) -> ServerFacts:
         prefix_caching=not disabled if isinstance(disabled, bool) else None,
         usage_details=report if isinstance(report, bool) else None,
         version=_text(version),
+        tokenizer=_text(document.get("tokenizer_path")) or _text(path),
+        template=_text(document.get("chat_template")),
         root=f"{path}@{weights}" if isinstance(path, str) and isinstance(weights, str) else _text(path),
     )
 

@@ -13,52 +13,28 @@ class ForwardedAttempt(Protocol):
     """What one attempt sends, how long it may take, and what is added to its answer. It gets what happens meanwhile.
 
     No method may raise or wait.
+
+    Attributes:
+        body: Makes the body to send.
+        salt: The ``cache_salt`` of the request's prefix space; None leaves the client's own.
+        own_headers: Headers that the gateway adds to the answer.
+        trace_headers: Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those.
+        deadline: When the request times out, in the running loop's time (monotonic seconds).
+        expected_seconds: See ``InflightRequest``.
+        begun: Whether the client has the head, and perhaps more of the stream, already, from another replica.
+        is_retry: Whether another replica has failed the request.
+        seam: Rewrites the stream for a client that has another one's first events; None: it is sent as it comes.
     """
 
-    @property
-    def body(self) -> EngineBody:
-        """Makes the body to send."""
-        ...
-
-    @property
-    def salt(self) -> str | None:
-        """The ``cache_salt`` of the request's prefix space; None leaves the client's own."""
-        ...
-
-    @property
-    def own_headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """Headers that the gateway adds to the answer."""
-        ...
-
-    @property
-    def trace_headers(self) -> Sequence[tuple[bytes, bytes]] | None:
-        """Sent in place of the client's ``traceparent`` and ``tracestate``; None leaves those."""
-        ...
-
-    @property
-    def deadline(self) -> float:
-        """When the request times out, in the running loop's time (monotonic seconds)."""
-        ...
-
-    @property
-    def expected_seconds(self) -> float:
-        """See ``InflightRequest``."""
-        ...
-
-    @property
-    def begun(self) -> bool:
-        """Whether the client has the head, and perhaps more of the stream, already, from another replica."""
-        ...
-
-    @property
-    def is_retry(self) -> bool:
-        """Whether another replica has failed the request."""
-        ...
-
-    @property
-    def seam(self) -> ReopenedStream | None:
-        """What rewrites the stream for a client that has another one's first events; None: it is sent as it comes."""
-        ...
+    body: EngineBody
+    salt: str | None
+    own_headers: Sequence[tuple[bytes, bytes]]
+    trace_headers: Sequence[tuple[bytes, bytes]] | None
+    deadline: float
+    expected_seconds: float
+    begun: bool
+    is_retry: bool
+    seam: ReopenedStream | None
 
     def retry_after_seconds(self) -> int:
         """Whole seconds to wait before the next try, for an answer of 429 without ``retry-after``."""

@@ -36,6 +36,9 @@ _COMMENTS = re.compile(rb"(?::[^\r\n]*+(?:\r\n|\n|\r(?=[^\n])))+")
 _NO_FIELD = re.compile(rb"\s*[<>{}\[\]\"]|.*[\x00-\x08\x0e-\x1f]")
 """The beginning of a line of HTML or JSON, or binary data. Any other unknown name is a field that clients ignore."""
 
+_WITH_JSON = (b"", b"message", b"error")
+"""Kinds of events whose data is JSON in every API."""
+
 _DONE_AT_END = re.compile(rb"(?:^|[\r\n])data:\s*\[DONE\]\s*$")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COMMENT = ord(":")
@@ -147,20 +150,29 @@ class EventFilter:
         if event.count(b"\n") + event.count(b"\r") > _MAX_LINES:
             raise ValueError(f"more than {_MAX_LINES} lines")
         data: list[bytes] = []
+        kind = b""
         for line in event.removeprefix(_BYTE_ORDER_MARK).splitlines():
             name, _, value = line.partition(b":")
             if name == b"data":
                 data.append(value.strip())
+            elif name == b"event":
+                kind = value.strip()
             elif name and (_NO_FIELD.match(name) or not name.decode()):
                 raise ValueError("a line of no event")
         if not any(data):
             return True  # clients get no event of it
-        self.silent = False
+        was_silent, self.silent = self.silent, False
         self.done = data[-1] == b"[DONE]"
         payload = b"\n".join(part for part in data if part != b"[DONE]")
         if not payload:
             return True
-        chunk = json_of(payload)
+        try:
+            chunk = json_of(payload)
+        except ValueError:
+            if kind in _WITH_JSON:
+                raise
+            self.silent = was_silent
+            return True  # an event of another kind, such as a ping, may have any text
         self.content = self.content or has_content(chunk)
         if not isinstance(chunk, dict) or not isinstance(chunk.get("usage"), dict):
             return True

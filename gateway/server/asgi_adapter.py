@@ -42,7 +42,7 @@ class AsgiHandler:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, exchange: Exchange) -> "AsgiReceiver":
-        """See ``Handler``."""
+        """Begin to answer a request whose head is complete."""
         client = exchange.owner.client
         if self._trusts_proxy:
             forwarded = b",".join(value for name, value in exchange.headers if name == b"x-forwarded-for")

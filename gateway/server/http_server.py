@@ -10,18 +10,18 @@ import fcntl
 import socket
 import struct
 import termios
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from gateway.api.cors import Cors
 from gateway.core.errors import ConfigInvalid
-from gateway.core.exchange import Exchange, Receiver
+from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.client_connection import ClientConnection
 from gateway.server.port import Port, PortOptions
-from gateway.tasks import Continuation
+from gateway.server.public_handler import PublicHandler
 
 _LAST_WORDS_SECONDS = 1
 """Seconds after the grace period in which open answers send their error, before their tasks are cancelled."""
@@ -46,19 +46,6 @@ _POLL_SECONDS = 0.05
 """Interval at which a stopping server checks whether its connections have ended."""
 
 
-class TaskHandler(Protocol):
-    """Answers the requests of a port."""
-
-    @property
-    def tasks(self) -> Collection[asyncio.Task[Any] | Continuation]:
-        """The requests that are under way; to be cancelled."""
-        ...
-
-    def __call__(self, exchange: Exchange) -> Receiver:
-        """Begin to answer a request whose head is complete."""
-        ...
-
-
 class HttpServer:
     """Serves one port.
 
@@ -73,7 +60,11 @@ class HttpServer:
     """
 
     def __init__(
-        self, handler: TaskHandler, options: PortOptions, uds: str | None = None, cors: Cors | None = None
+        self,
+        handler: AsgiHandler | PublicHandler,
+        options: PortOptions,
+        uds: str | None = None,
+        cors: Cors | None = None,
     ) -> None:
         self.port = Port(handler, options, cors)
         self._handler = handler

@@ -26,11 +26,11 @@ class PublicHandler:
 
     @property
     def tasks(self) -> Collection[asyncio.Task[None] | Continuation]:
-        """See ``Handler``."""
+        """The requests that are under way; to be cancelled."""
         return [*self._asgi.tasks, *self._generations.waiting]
 
     def __call__(self, exchange: Exchange) -> Receiver:
-        """See ``Handler``."""
+        """Begin to answer a request whose head is complete."""
         root = self._root_path
         if root and exchange.path.startswith(f"{root}/"):  # a path that is the prefix alone may be a probe's
             exchange.path = exchange.path[len(root) :]

@@ -90,6 +90,23 @@ PATTERNS = {
 """By the name of the encoding, so that none has to be downloaded for it. Source: tiktoken_ext/openai_public.py."""
 
 
+def folder_of(tokenizer: str) -> Path | None:
+    """The folder with the files of a tokenizer that an engine names; None if this machine has none. Downloads nothing.
+
+    Args:
+        tokenizer: The absolute path of a folder, or the id of a model on the hub.
+    """
+    if Path(tokenizer).is_absolute() and Path(tokenizer).is_dir():
+        return Path(tokenizer)
+    from huggingface_hub import try_to_load_from_cache  # takes long to import
+
+    try:
+        file = try_to_load_from_cache(tokenizer, "tokenizer.json")
+    except ValueError:
+        return None  # a path
+    return Path(file).parent if isinstance(file, str) else None
+
+
 def load_local(
     tokenizer: str,
     *,

@@ -53,7 +53,7 @@ class _ReplicaWarmup:
 
 
 class Warmer:
-    """Implements ``WarmDesk``. Needs a running event loop.
+    """Runs warm-up jobs. Needs a running event loop.
 
     Args:
         service: Answers requests; honours ``ChatRequest.warmup_target``.
@@ -122,7 +122,15 @@ class Warmer:
         self._configure_lasting(settings)
 
     def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
-        """See ``WarmDesk``. An order with any invalid part sends nothing."""
+        """Begin to send declared prefixes; returns the job as ``job`` does. An invalid order sends nothing.
+
+        Args:
+            order: The parsed body of ``POST /admin/api/warm``.
+            by: Id of the admin token, empty without one.
+
+        Raises:
+            BadRequest: the order is invalid; message and param name the field.
+        """
         if self._stopped:
             raise ShuttingDown("The gateway is shutting down.", code="shutting_down")
         try:
@@ -160,12 +168,12 @@ class Warmer:
             self._send(plan, self._settings.requests_per_second, WarmCause.PROMPT_VERSION)
 
     def job(self, job: str) -> Mapping[str, object] | None:
-        """See ``WarmDesk``. Keeps all running jobs and the last ended ones."""
+        """The progress of a job, JSON-ready; None if it is neither running nor one of the last ended ones."""
         known = self._jobs.get(job)
         return None if known is None else known.shown(self._clock())
 
     async def overview(self) -> Mapping[str, object]:
-        """See ``WarmDesk``. Token counts are cached."""
+        """The declared prefixes and the last jobs, JSON-ready; as in ``GET /admin/api/warm``."""
         declared, counted = await self._count_declared()
         now = self._clock()
         return {

@@ -11,7 +11,7 @@ from scripted_engine import response
 from gateway.core.engine_facts import EngineKind
 from gateway.core.request import Endpoint
 from gateway.engines import ChatRules, chat_rules
-from gateway.tokenize.load_tokenizer import load_local
+from gateway.tokenize.load_tokenizer import BUILTIN, load_local
 from gateway.tokenize.local import LocalEncoder
 
 TOOLS = [
@@ -213,3 +213,22 @@ async def test_token_ids_need_no_tokenizer(start_engine, start_gateway, prompt):
     answer = await gateway.http.post(COMPLETIONS, json={"model": "demo", "prompt": prompt, "max_tokens": 1})
     assert answer.headers["x-gateway-decision"] != "blind"
     assert int(answer.headers["x-gateway-prompt-tokens"]) == answer.json()["usage"]["prompt_tokens"]
+
+
+async def test_tokenizer_files_that_an_sglang_names_are_used_where_they_are_here(start_engine, start_gateway):
+    engine = await start_engine(**sglang(render=False, root=str(BUILTIN / "demo"), record_requests=20))
+    gateway = await start_gateway(engine, model={"tokenizer": "engine"})
+    async with asyncio.timeout(60):
+        while (await gateway.ask(messages=RICH["messages"], max_tokens=1)).headers["x-gateway-decision"] == "blind":
+            await asyncio.sleep(0.1)
+    own, counted = await counts(gateway, **RICH)
+    assert own == counted
+    assert await finding(gateway) == ""
+
+
+@pytest.mark.parametrize("root", ["/nowhere/model", "no-such/model-of-the-hub", "tests"])
+async def test_tokenizer_files_that_are_not_here_leave_the_finding(start_engine, start_gateway, root):
+    engine = await start_engine(**sglang(render=False, root=root))
+    gateway = await start_gateway(engine, model={"tokenizer": "engine"})
+    assert (await gateway.ask(messages=RICH["messages"], max_tokens=1)).headers["x-gateway-decision"] == "blind"
+    assert "/tokenize takes no chat requests" in await finding(gateway)

@@ -97,6 +97,20 @@ async def test_comments_names_and_line_ends_stay(behind, scripted):
     assert (await behind.send(BODY)).content == stream
 
 
+@pytest.mark.parametrize("ping", [b"event: ping\ndata: still here\n\n", b"event:keepalive\r\ndata:\tnow\r\n\r\n"])
+async def test_events_of_other_kinds_may_have_any_text(behind, scripted, ping):
+    stream = ping + word("a") + ping + DONE
+    scripted.says(STREAM_HEAD, *(chunk(part) for part in (ping, word("a"), ping, DONE)), END)
+    assert (await behind.send(BODY)).content == stream
+
+
+@pytest.mark.parametrize("odd", [b"data: still here\n\n", b"event: message\ndata: {\n\n", b"event: error\ndata: x\n\n"])
+async def test_events_of_the_usual_kind_have_json(behind, scripted, odd):
+    scripted.says(STREAM_HEAD, chunk(word("a")), chunk(odd), END)
+    stream = (await behind.send(BODY)).content
+    assert stream.startswith(word("a") + b'data: {"error":')
+
+
 async def test_large_events_arrive_whole(behind, scripted):
     stream = word("x" * 300_000) + word("y" * 70_000) + USAGE_EVENT + DONE
     scripted.says(STREAM_HEAD, chunk(stream[:100_000]), chunk(stream[100_000:]), END)
