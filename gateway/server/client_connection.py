@@ -24,9 +24,9 @@ from typing import cast
 import httptools
 import structlog
 
-from gateway.api.error_responses import RequestTimeout, TooManyConnections
+from gateway.api.error_responses import RequestTimeout, TooManyConnections, problem_body, problem_headers
 from gateway.core.errors import GatewayError
-from gateway.core.exchange import Exchange
+from gateway.core.exchange import Exchange, Receiver
 from gateway.lazy_timer import LazyTimer
 from gateway.server.disconnect_watch import DisconnectWatch
 from gateway.server.port import Port
@@ -277,8 +277,6 @@ class ClientConnection(asyncio.Protocol):
             self._portion_bytes = min(2 * self._portion_bytes, LARGE_PORTION_BYTES) if few else PORTION_BYTES
         if self._framing_bytes > self._options.max_header_bytes + self._in_head * BYTES_BEYOND:
             self._refuse_bytes(headers_too_large(self._options.max_header_bytes))
-        elif self._in_head and len(self._headers) > MAX_HEADERS:
-            self._refuse_bytes(too_many_headers(MAX_HEADERS))
 
     def _portion_end(self, data: bytes, start: int) -> int:
         """Where a portion ends that begins at ``start``, outside of a body of known length."""
@@ -325,7 +323,10 @@ class ClientConnection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header, or one trailer, which is ignored: it comes after everything was decided by the headers."""
         if self._in_head:
-            self._headers.append((name.lower(), value))
+            if len(self._headers) <= MAX_HEADERS:
+                self._headers.append((name.lower(), value))
+            elif name.lower() == b"transfer-encoding":
+                self._headers[MAX_HEADERS] = (b"transfer-encoding", value)
         else:
             self._chunks += 1  # it costs as much
 
@@ -334,21 +335,22 @@ class ClientConnection(asyncio.Protocol):
         parser = self._parser
         method = parser.get_method()
         headers = self._headers
-        if len(headers) > MAX_HEADERS:
-            self._problem = too_many_headers(MAX_HEADERS)
-        elif self._framing_bytes > self._options.max_header_bytes:
+        if self._framing_bytes > self._options.max_header_bytes:
             self._problem = headers_too_large(self._options.max_header_bytes)
         if self._problem is not None:
             raise self._problem
-        if parser.should_upgrade() and method != b"CONNECT":
+        are_known, upgrades = len(headers) <= MAX_HEADERS, parser.should_upgrade()
+        if upgrades and are_known and method != b"CONNECT":
             return
         version = parser.get_http_version()
         path, raw_path, query = parts_of(self._url)
         named = dict(headers)
-        if b"host" not in named or b"transfer-encoding" in named or len(named) < len(headers):
+        if not are_known:  # nothing is parsed behind a body whose end is not certain
+            self._problem = too_many_headers(MAX_HEADERS) if upgrades or b"transfer-encoding" in named else None
+        elif b"host" not in named or b"transfer-encoding" in named or len(named) < len(headers):
             self._problem = problem_of(version, headers)
-            if self._problem is not None:
-                raise self._problem
+        if self._problem is not None:
+            raise self._problem
         is_old = version == "1.0"
         exchange = Exchange(
             self,
@@ -371,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
         self._body_left = int(named.get(b"content-length", b"0")[-_MAX_DIGITS:])
         self._received = self._answered = exchange
         self.port.work.count_request()
-        receiver = self.port.handler(exchange)
+        receiver = (self.port.handler if are_known else self._refuse_headers)(exchange)
         if not exchange.complete:
             exchange.receiver = receiver
 
@@ -502,6 +504,13 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(self._problem)
 
     # Refusing
+
+    def _refuse_headers(self, exchange: Exchange) -> Receiver | None:
+        """Answer a request with too many headers. Its framing is known, so others may follow it."""
+        problem, own = too_many_headers(MAX_HEADERS), self.port.cors.answer_headers(exchange.headers)
+        named = [(name.encode(), value.encode()) for name, value in problem_headers(problem, None).items()]
+        exchange.respond(problem.status, [*named, *own], problem_body(problem))
+        return None
 
     def _refuse_bytes(self, problem: GatewayError) -> None:
         """Refuse what was received; what follows is not parsed."""

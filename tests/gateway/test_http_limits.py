@@ -124,6 +124,37 @@ async def test_the_limit_is_the_same_however_the_head_is_cut(connect, piece):
             await refused(connection, 431, "headers_too_large")
 
 
+def crowded(*last: bytes) -> bytes:
+    """A request's head with more than 200 headers; ``last`` are the last ones."""
+    return b"POST / HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * 210 + b"".join(line + b"\r\n" for line in last) + b"\r\n"
+
+
+@pytest.mark.parametrize("piece", [7, 10**6])
+async def test_a_request_with_too_many_headers_is_refused_and_the_next_one_answered(connect, echo, piece):
+    connection = await connect()
+    inner = b"GET /inner HTTP/1.1\r\nhost: a\r\n\r\n"  # bytes of a body are no request
+    raw = crowded(b"content-length: %d" % len(inner)) + inner + crowded() + head(100)
+    for at in range(0, len(raw), piece):
+        await connection.send(raw[at : at + piece])
+        await asyncio.sleep(0)
+    for _ in range(2):
+        answer = await connection.answer()
+        assert (answer.status, answer.header("x-gateway-error")) == (431, "headers_too_large")
+        assert b"200 headers" in answer.body
+    await accepted(connection)
+    assert [each["path"] for each in echo.asked] == ["/"]
+
+
+@pytest.mark.parametrize(
+    "last", [b"transfer-encoding: gzip, chunked", b"Transfer-Encoding: chunked", b"upgrade: h2c\r\nconnection: upgrade"]
+)
+async def test_behind_too_many_headers_nothing_follows_a_body_whose_end_is_not_certain(connect, echo, last):
+    connection = await connect()
+    await connection.send(crowded(last) + head(100))
+    await refused(connection, 431, "headers_too_large")
+    assert echo.asked == []
+
+
 async def test_bodies_are_not_counted_and_every_head_is_counted_anew(connect, echo):
     connection = await connect()
     for _ in range(3):
