@@ -79,7 +79,7 @@ async def test_it_also_ends_while_it_starts(serve, peers, kind):
         relay={"health_timeout_seconds": 60, "connect_timeout_seconds": 60},
         wait=False,
     )
-    await eventually(lambda: bool(serving.events("tokenizer_ready")), 60)
+    await eventually(lambda: bool(serving.events("tokenizer_ready")))
     await settle()
     assert not serving.events("gateway_ready")
     assert await ended_after(serving) < DRAIN + GRACE + ENDS + BUSY

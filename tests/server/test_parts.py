@@ -27,7 +27,7 @@ def test_unit_tests_are_part_of_all():
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_what_passes_only_alone_is_named_and_fails(monkeypatch, capsys, again):
-    def run(part: Part, *options: str, beside_others: bool = False) -> Result:
+    def run(part: Part, *options: str, nice: int = 0) -> Result:
         rerun = "--last-failed" in options
         code = again if rerun else int(part.name == "pure")
         return Result(part, code, ["tests/x.py::test_x"] if code else [])
@@ -49,7 +49,7 @@ def test_a_test_that_hangs_ends_its_part_and_is_shown(tmp_path, capsys):
 def test_all_well(monkeypatch, capsys):
     seen = []
 
-    def run(part: Part, *options: str, beside_others: bool = False) -> Result:
+    def run(part: Part, *options: str, nice: int = 0) -> Result:
         seen.append((part.name, options))
         return Result(part, os.EX_OK, [])
 
@@ -58,8 +58,8 @@ def test_all_well(monkeypatch, capsys):
     assert seen[-1][0] == "timed"
     assert all("not slow and not engine" in options for _, options in seen)
     seen.clear()
-    assert parts.main([Level.ADDED, "pure"]) == 0
+    assert parts.main([Level.DEEP, "pure"]) == 0
     ((name, options),) = seen
     assert name == "pure"
     assert "--hypothesis-profile=deep" in options
-    assert "(slow or hypothesis) and not engine" in options
+    assert "hypothesis and not engine" in options
