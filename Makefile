@@ -1,4 +1,4 @@
-.PHONY: demo docs test test-unit test-all check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-silence bench-replay chaos soak format image lock pin-images test-containers
+.PHONY: demo docs test test-unit test-all test-deep check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-silence bench-replay chaos soak format image lock pin-images test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,9 +17,13 @@ test-unit: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m tests.parts fast
 
-# Every test, and property tests with more examples.
+# Every test, and property tests with more examples: what `.ci/run` runs.
 test-all: .venv/installed
 	$(BIN)/python -m tests.parts all
+
+# Property tests with many examples; a longer run, on its own.
+test-deep: .venv/installed
+	$(BIN)/python -m tests.parts deep
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

@@ -14,14 +14,15 @@ FOLDER = Path(__file__).parent
 STARTING_PROCESSES = ("admin", "browser", "evaluation", "explain", "gateway", "observability")
 """Folders whose tests start commands or explain workers."""
 
-TEST_SECONDS = 300
+TEST_SECONDS = 450
 """How long an asynchronous test may take: one that waits for ever fails under its name."""
 
-FAST_EXAMPLES, DEEP_EXAMPLES = 25, 150
+EXAMPLES = {"fast": 25, "more": 60, "deep": 150}
+"""Examples of a property test, by profile."""
 
 # A shared machine stalls now and then; a slow example is no failure.
-settings.register_profile("fast", deadline=None, max_examples=FAST_EXAMPLES)
-settings.register_profile("deep", deadline=None, max_examples=DEEP_EXAMPLES)
+for name, examples in EXAMPLES.items():
+    settings.register_profile(name, deadline=None, max_examples=examples)
 settings.load_profile("fast")
 
 _OF_ENDPOINTS = [each for each in vars(fastapi_models).values() if isinstance(each, functools._lru_cache_wrapper)]
@@ -29,17 +30,18 @@ _SETTINGS = "_hypothesis_internal_use_settings"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Asynchronous tests have a time limit. In the profile ``fast``, a number of examples that a test asks for is an
-    upper bound only."""
+    """Asynchronous tests have a time limit. Except in the profile ``deep``, a number of examples that a test asks for
+    is an upper bound only."""
     for item in items:
         if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
             item.obj = _limited(item.obj)
-    if config.getoption("--hypothesis-profile", None) not in (None, "fast"):
+    most = EXAMPLES.get(config.getoption("--hypothesis-profile", None) or "fast")
+    if most in (None, EXAMPLES["deep"]):
         return
     for test in {item.function for item in items if isinstance(item, pytest.Function)}:
         asked: settings | None = getattr(test, _SETTINGS, None)
-        if asked is not None and asked.max_examples > FAST_EXAMPLES:
-            setattr(test, _SETTINGS, settings(asked, max_examples=FAST_EXAMPLES))
+        if asked is not None and asked.max_examples > most:
+            setattr(test, _SETTINGS, settings(asked, max_examples=most))
 
 
 def _limited(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:

@@ -254,7 +254,7 @@ def launch(
     return subprocess.Popen([*_limited(max_files), *command], env=env, text=text, **streams)
 
 
-def run(command: Sequence[str], *, timeout: float = 60, env: Mapping[str, str] | None = None) -> Any:
+def run(command: Sequence[str], *, timeout: float = 150, env: Mapping[str, str] | None = None) -> Any:
     """Run a command to its end, as ``subprocess.run`` does with captured output as text.
 
     Raises:

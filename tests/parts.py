@@ -2,11 +2,12 @@
 
 - ``unit`` (``make test-unit``): packages without I/O.
 - ``fast`` (``make test``): everything that is not marked ``slow``.
-- ``all`` (``make test-all``): every test, with hypothesis' profile ``deep``.
-- ``added``: what ``all`` adds to ``fast``: slow tests, and property tests with more examples.
+- ``all`` (``make test-all``, and ``.ci/run``): every test, property tests with more examples.
+- ``deep`` (``make test-deep``): property tests alone, with many examples.
 
-Most tests wait for processes and sockets most of their time, so that several parts fit on two cores. Tests that measure
-the time answers take run after the others, beside units at most, which have a low priority.
+Parts that start processes wait for a part of their time: a few of them use two cores, and with more of them a process
+would wait long for its turn. The others wait in a queue, the longest first. Units fill what is left of the cores, with
+a low priority. Tests that measure the time answers take run after the others, beside units at most.
 
 A test that fails makes the run fail. Failed tests are run again, alone, only to say which of them are flaky.
 """
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -43,15 +44,21 @@ class Level(StrEnum):
     UNIT = "unit"
     FAST = "fast"
     ALL = "all"
-    ADDED = "added"
+    DEEP = "deep"
 
 
 _SELECTED = {
     Level.UNIT: "not slow and not engine",
     Level.FAST: "not slow and not engine",
     Level.ALL: "not engine",
-    Level.ADDED: "(slow or hypothesis) and not engine",
+    Level.DEEP: "hypothesis and not engine",
 }
+_PROFILES = {Level.UNIT: "fast", Level.FAST: "fast", Level.ALL: "more", Level.DEEP: "deep"}
+_AT_ONCE, _UNITS_AT_ONCE = 3, 2
+"""How many parts run side by side: those that start processes, and units."""
+
+_NICE = 5
+"""Of units beside others: a third of a core that another process uses all the time; with 19 they would stand still."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +113,7 @@ UNITS = [
     Part("pure", PURE, low_priority=True),
 ]
 PARTS = [
-    # In-process gateways, every third file in each.
-    Part("gateway", IN_PROCESS[::3]),
-    Part("gateway-2", IN_PROCESS[1::3]),
-    Part("gateway-3", IN_PROCESS[2::3]),
-    Part("processes", PROCESSES),
-    Part("processes-2", MORE_PROCESSES),
-    Part("scenarios", SCENARIOS),
+    # The longest first.
     Part("browser", BROWSER),
     # Commands that evaluate traffic and set-ups, with engines over sockets.
     Part("evaluation", EVALUATION),
@@ -121,6 +122,13 @@ PARTS = [
     Part(
         "rest", ["tests"], but=["tests/gateway", *SERVERS, *EVALUATION, *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]
     ),
+    # In-process gateways, every third file in each.
+    Part("gateway", IN_PROCESS[::3]),
+    Part("gateway-2", IN_PROCESS[1::3]),
+    Part("gateway-3", IN_PROCESS[2::3]),
+    Part("processes", PROCESSES),
+    Part("processes-2", MORE_PROCESSES),
+    Part("scenarios", SCENARIOS),
     *UNITS,
 ]
 ALONE = Part("timed", TIMED)
@@ -135,7 +143,7 @@ class Result:
     failed: Sequence[str]
 
 
-def run(part: Part, *options: str, beside_others: bool = False) -> Result:
+def run(part: Part, *options: str, nice: int = 0) -> Result:
     """Run a part, print its progress, and what pytest printed when it is over."""
     # What the fork server has imported already needs no rewritten assertions.
     command = [sys.executable, "-m", "pytest", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
@@ -144,9 +152,8 @@ def run(part: Part, *options: str, beside_others: bool = False) -> Result:
     command += [f"--ignore={path}" for path in part.but]
     began, lines, shown = time.monotonic(), [], 0
     with fork_server.launch(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        if part.low_priority and beside_others:
-            # A third of a core that another process uses all the time: with 19 it would stand still.
-            os.setpriority(os.PRIO_PROCESS, process.pid, 5)
+        if nice:
+            os.setpriority(os.PRIO_PROCESS, process.pid, nice)
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
@@ -188,20 +195,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in chosen.parts if name not in known]:
         parser.error(f"there is no part {', '.join(unknown)}")
     parts = [known[name] for name in chosen.parts] or (UNITS if chosen.level is Level.UNIT else list(known.values()))
-    profile = "fast" if chosen.level in (Level.UNIT, Level.FAST) else "deep"
-    options = ("-m", _SELECTED[chosen.level], f"--hypothesis-profile={profile}")
+    options = ("-m", _SELECTED[chosen.level], f"--hypothesis-profile={_PROFILES[chosen.level]}")
     first = [part for part in parts if not part.low_priority and part is not ALONE]
     units = [part for part in parts if part.low_priority]
     fork_server.start(*fork_server.FOR_TESTS)
-    with ThreadPoolExecutor(len(parts)) as threads:
-
-        def started(part: Part) -> Future[Result]:
-            return threads.submit(run, part, "--cache-clear", *options, beside_others=bool(first))
-
-        running = [started(part) for part in [*first, *units]]
-        wait(running[: len(first)])
-        # Beside units at most, which give way to it.
-        results = [*([started(ALONE).result()] if ALONE in parts else []), *(each.result() for each in running)]
+    with ThreadPoolExecutor(_AT_ONCE) as queue, ThreadPoolExecutor(_UNITS_AT_ONCE) as units_queue:
+        running = [queue.submit(run, part, "--cache-clear", *options) for part in first]
+        beside = [
+            units_queue.submit(run, part, "--cache-clear", *options, nice=_NICE if first else 0) for part in units
+        ]
+        wait(running)
+        if ALONE in parts:
+            running.append(queue.submit(run, ALONE, "--cache-clear", *options))
+        results = [each.result() for each in [*running, *beside]]
     name_flaky(results, *options)
     bad = [result.part.name for result in results if result.code]
     print(f"Failed: {', '.join(bad)}" if bad else "All parts passed.", flush=True)

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import redis
 from external import program
+from patience import HANG_SECONDS
 from pydantic import SecretStr
 
 from gateway.cluster.redis_context import name_of
 from gateway.cluster.seal import Seal
-
-_START_SECONDS = 90
 
 _BUS = 10_000
 """What a cluster's servers add to their port for what they say to each other."""
@@ -80,7 +79,7 @@ class RedisServer:
             self._process = subprocess.Popen(
                 [self._program, *own, *self._options], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while not self._answers():
             assert self._process.poll() is None, (self._folder / "redis.log").read_text()
             assert time.monotonic() < end, (self._folder / "redis.log").read_text()
@@ -89,7 +88,7 @@ class RedisServer:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(60)
+            self._process.wait(HANG_SECONDS)
             self._process = None
 
     def info(self, section: str) -> dict[str, str]:
@@ -105,7 +104,9 @@ class RedisServer:
 
     def client(self) -> "redis.Redis":
         tls = {"ssl": True, "ssl_ca_certs": str(self._tls / "cert.pem")} if self._tls is not None else {}
-        return redis.Redis(host="127.0.0.1", port=self.port, password=self._password, socket_timeout=60, **tls)
+        return redis.Redis(
+            host="127.0.0.1", port=self.port, password=self._password, socket_timeout=HANG_SECONDS, **tls
+        )
 
     @property
     def _password(self) -> str | None:

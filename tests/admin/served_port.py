@@ -9,13 +9,12 @@ from typing import Any
 
 import httpx
 from admin_port import AdminPort
+from patience import HANG_SECONDS
 
 from gateway.core.errors import BadRequest
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.http_server import HttpServer
 from gateway.server.port import PortOptions
-
-PATIENCE_SECONDS = 60
 
 
 class ServedPort:
@@ -38,7 +37,7 @@ class ServedPort:
         self.url = f"http://127.0.0.1:{self.address[1]}"
         self._server = HttpServer(AsgiHandler(self.port.app), PortOptions(65536))
         await self._server.listen([listener])
-        self.http = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, verify=False)
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=HANG_SECONDS, verify=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -65,7 +64,7 @@ class Events:
     async def next(self) -> tuple[str, Any] | None:
         """Name and data of the next event; None when the stream has ended as it should."""
         fields: dict[str, str] = {}
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             async for line in self._lines:
                 if not line and fields:
                     assert fields.keys() == {"event", "data"}
@@ -136,6 +135,6 @@ class Journal:
 
 async def eventually(holds: Any) -> None:
     """Wait until something is so."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         while not holds():
             await asyncio.sleep(0.001)

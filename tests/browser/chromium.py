@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from external import program
+from patience import HANG_SECONDS
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -30,7 +31,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 WIDE, NARROW = (1280, 800), (390, 844)
-PATIENCE_MS = 30_000
+PATIENCE_MS = 1000 * HANG_SECONDS
 
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 from fork_server import launch
-
-START_SECONDS = 60
+from patience import HANG_SECONDS
 
 
 class Child:
@@ -45,7 +44,7 @@ class Child:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until it prints something."""
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while (found := re.search(pattern, self.printed)) is None:
             assert self.process.poll() is None, f"ended before it said {pattern!r}: {self.printed}"
             assert time.monotonic() < end, f"never said {pattern!r}: {self.printed}"
@@ -64,7 +63,7 @@ class Child:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            self.process.wait(60)
+            self.process.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from patience import HANG_SECONDS
 
-from browser.processes import START_SECONDS, Demo, Engine, Gateway, free_port
+from browser.processes import Demo, Engine, Gateway, free_port
 from gateway.core.api_keys import hash_key
 
 CHAT = "/v1/chat/completions"
@@ -55,7 +56,7 @@ class Stage:
             params=query,
             headers={"authorization": f"Bearer {OPERATE}"},
             trust_env=False,
-            timeout=60,
+            timeout=HANG_SECONDS,
         )
         answer.raise_for_status()
         return answer.json()
@@ -90,7 +91,7 @@ class Stage:
             content=json.dumps(body, ensure_ascii=False).encode(),
             headers=[(name, value.encode()) for name, value in (given | dict(headers or {})).items()],
             trust_env=False,
-            timeout=30,
+            timeout=HANG_SECONDS,
         )
         assert answer.status_code == 200, answer.text
         usage = _usage(answer.text)
@@ -162,7 +163,7 @@ def staged(
 
 def wait_for_requests(demo: Demo, requests: int) -> None:
     """Wait until so many requests are reported by the demo's gateway."""
-    eventually(lambda: _reported_by(demo) >= requests, START_SECONDS)
+    eventually(lambda: _reported_by(demo) >= requests)
 
 
 def play(stage: Stage) -> None:
@@ -190,7 +191,7 @@ def key(tenant: str) -> str:
     return f"pgw_{tenant}-key-of-this-test"
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = HANG_SECONDS) -> None:
     """Wait until something holds that no page shows."""
     end = time.monotonic() + seconds
     while not holds():
@@ -233,5 +234,5 @@ def _usage(stream: str) -> Any:
 
 
 def _reported_by(demo: Demo) -> int:
-    answer = httpx.get(f"{demo.admin}/admin/api/summary", trust_env=False, timeout=60)
+    answer = httpx.get(f"{demo.admin}/admin/api/summary", trust_env=False, timeout=HANG_SECONDS)
     return int(answer.json()["requests"]) if answer.is_success else 0

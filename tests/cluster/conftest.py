@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import structlog
 from message_recorder import MessageRecorder
+from patience import HANG_SECONDS
 from pydantic import SecretStr
 from redis_server import PATIENT, SECRET, RedisServer
 
+from gateway.cluster import connect
 from gateway.cluster.peer_channel import PeerChannel
 from gateway.cluster.redis_context import RedisContextStore
 
@@ -58,12 +60,15 @@ def logs() -> Iterator[list[Any]]:
 
 
 @pytest.fixture
-async def store_at(clock: Clock, errors: Errors) -> AsyncIterator[Open]:
-    """Opens stores, each that of one gateway, and closes them in the end."""
+async def store_at(errors: Errors) -> AsyncIterator[Open]:
+    """Opens stores, each that of one gateway, and closes them in the end.
+
+    With a clock that stands still, a store that fails once is not tried again.
+    """
     async with AsyncExitStack() as stack:
 
         def opened(url: str, **options: Any) -> RedisContextStore:
-            chosen = {"ttl_seconds": 60.0, "on_error": errors.append, "deadline_seconds": PATIENT, "clock": clock}
+            chosen = {"ttl_seconds": 60.0, "on_error": errors.append, "deadline_seconds": PATIENT}
             store = RedisContextStore(SecretStr(url), SECRET, **(chosen | options))
             store.start()
             stack.push_async_callback(store.stop)
@@ -80,6 +85,13 @@ def greeted(soon: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Callable[[],
         return not [task for task in asyncio.all_tasks() if task.get_name() == "state-greeting"]
 
     return lambda: soon(all_have)
+
+
+@pytest.fixture
+def patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which Redis answers, late on a busy machine: no connection is given up."""
+    monkeypatch.setattr(connect, "_CONNECT_SECONDS", PATIENT)
+    monkeypatch.setattr(connect, "_HANG_SECONDS", PATIENT)
 
 
 @pytest.fixture
@@ -103,7 +115,7 @@ def soon() -> Callable[[Callable[[], Any]], Awaitable[Any]]:
     """Waits until something is so; returns it."""
 
     async def wait(what: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while True:
                 found = what()
                 if asyncio.iscoroutine(found):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import redis
+from patience import HANG_SECONDS
 from redis_server import RedisServer
 
 SERVICE = "mymaster"
-_SECONDS = 60
 _MEETING_SECONDS = 3
 # How long a server may be silent before the others take it for dead: a slow one on a busy machine is not replaced.
 _PATIENT_MS = 60_000
@@ -18,7 +18,7 @@ _HURRY_MS = 500
 
 def wait_until(holds: Callable[[], bool]) -> None:
     """Wait until something holds; errors of Redis count as not yet."""
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + HANG_SECONDS
     while True:
         with contextlib.suppress(redis.RedisError):
             if holds():

@@ -22,7 +22,7 @@ def recovered(logs):
 
 async def test_redis_is_not_there_at_the_start_and_comes_later(tmp_path, store_at, clock, soon, errors, logs):
     server = RedisServer(tmp_path)
-    store = store_at(server.url)
+    store = store_at(server.url, clock=clock)
     await soon(lambda: reported(logs, "state_store_failed"))  # before any request
     assert await store.fetch([KEY]) == {}
     store.keep({KEY: BLOCK})
@@ -41,7 +41,7 @@ async def test_redis_is_not_there_at_the_start_and_comes_later(tmp_path, store_a
 
 
 async def test_redis_dies_and_is_started_again(server, store_at, greeted, clock, soon, errors, logs):
-    store = store_at(server.url)
+    store = store_at(server.url, clock=clock)
     await greeted()
     assert await store.fetch([KEY]) == {}
     assert errors == []
@@ -83,7 +83,7 @@ async def test_a_restart_between_two_requests_costs_none(server, store_at, greet
 
 
 async def test_redis_hangs(server, store_at, greeted, clock, soon, errors, logs):
-    store = store_at(server.url, deadline_seconds=0.2)
+    store = store_at(server.url, deadline_seconds=0.2, clock=clock)
     await greeted()
     store.keep({KEY: BLOCK})
     await soon(lambda: store.fetch([KEY]))
@@ -113,7 +113,7 @@ async def test_redis_hangs(server, store_at, greeted, clock, soon, errors, logs)
 
 
 async def test_all_that_wait_while_redis_hangs_go_on(server, store_at, greeted, clock, errors):
-    store = store_at(server.url, deadline_seconds=0.2)
+    store = store_at(server.url, deadline_seconds=0.2, clock=clock)
     await greeted()
     assert await store.fetch([KEY]) == {}
     server.hang()
@@ -130,7 +130,7 @@ async def test_all_that_wait_while_redis_hangs_go_on(server, store_at, greeted, 
 
 
 async def test_redis_is_slow_for_a_while(server, store_at, greeted, clock, soon, errors):
-    store = store_at(server.url, deadline_seconds=0.3)
+    store = store_at(server.url, deadline_seconds=0.3, clock=clock)
     await greeted()
     store.keep({KEY: BLOCK})
     await soon(lambda: store.fetch([KEY]))
@@ -230,7 +230,7 @@ async def test_a_block_that_is_no_unicode_is_counted_and_left_out(server, store_
     assert errors == ["redis"]
 
 
-async def test_only_so_much_waits_for_redis_and_the_oldest_goes(tmp_path, store_at, clock, soon, errors):
+async def test_only_so_much_waits_for_redis_and_the_oldest_goes(tmp_path, store_at, soon, errors):
     server = RedisServer(tmp_path)
     store = store_at(server.url, waiting_bytes=10_000)
     keys = [number.to_bytes(16, "big") for number in range(20)]

@@ -12,6 +12,8 @@ from redis_server import SECRET, RedisServer
 
 from gateway.cluster.records import RedisRecords
 
+pytestmark = pytest.mark.usefixtures("patient_connections")
+
 PASSWORD = "s3cret"
 BLOCKS = {bytes([n]) * 16: f"[context {n}]" for n in range(1, 40)}
 

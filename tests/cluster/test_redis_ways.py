@@ -2,7 +2,6 @@
 
 import datetime
 import ipaddress
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from redis_groups import Cluster, Watched
 from redis_server import SECRET, RedisServer
 
 from gateway.cluster.records import RedisRecords
+
+pytestmark = pytest.mark.usefixtures("patient_connections")
 
 PASSWORD = "s3cret"
 BLOCKS = {bytes([n]) * 16: f"[context {n}] Customer: Jane Doe" for n in range(1, 40)}
@@ -64,7 +65,7 @@ async def test_records_are_kept(group, errors):
 
 
 async def test_a_master_dies_and_its_copy_takes_its_place(group, store_at, exchange_at, soon, errors, logs):
-    store = store_at(group.url, deadline_seconds=0.5, clock=time.monotonic)
+    store = store_at(group.url, deadline_seconds=0.5)
     recorders = [MessageRecorder(), MessageRecorder()]
     exchanges = [exchange_at(group.url, part=recorder) for recorder in recorders]
     await soon(lambda: all(exchange.peers == 1 for exchange in exchanges))

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-SLOW_SECONDS = 120
-"""After which something is not slow but stuck: this machine may be busy."""
+from patience import HANG_SECONDS
 
 
 class Demo:
@@ -38,7 +36,7 @@ class Demo:
         return self._err.read_text()
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        end = time.monotonic() + SLOW_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while (found := re.search(pattern, self.out)) is None:
             assert self.process.poll() is None, f"ended before it said {pattern!r}: {self.out}{self.err}"
             assert time.monotonic() < end, f"never said {pattern!r}: {self.out}{self.err}"
@@ -46,7 +44,7 @@ class Demo:
         return found
 
     def end(self) -> int:
-        return self.process.wait(SLOW_SECONDS)
+        return self.process.wait(HANG_SECONDS)
 
     def children(self) -> list[int]:
         return [

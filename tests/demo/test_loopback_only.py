@@ -12,9 +12,9 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
+from patience import HANG_SECONDS
 
 LISTENING = "0A"
-START_SECONDS = 60
 EVENTS = ("--events", "tcp://*:0", "--replay", "tcp://*:0")
 
 
@@ -31,7 +31,7 @@ def started(folder: Path, pattern: str, *arguments: str) -> Iterator[tuple[subpr
             env={**os.environ, "TMPDIR": str(folder)},
         )
     try:
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while not re.search(pattern, printed.read_text()):
             assert process.poll() is None, printed.read_text()
             assert time.monotonic() < end, printed.read_text()
@@ -39,7 +39,7 @@ def started(folder: Path, pattern: str, *arguments: str) -> Iterator[tuple[subpr
         yield process, printed.read_text()
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(HANG_SECONDS)
 
 
 def family_of(pid: int) -> list[int]:

@@ -3,6 +3,7 @@ import contextlib
 
 import pytest
 from discovery_fakes import FakeKubernetes, FakeNames
+from patience import HANG_SECONDS
 
 from gateway.discovery.discovered import SourceFailed
 
@@ -43,7 +44,7 @@ class SourceRecorder:
         self._new.set()
         self._new = asyncio.Event()
 
-    async def until(self, holds, seconds=60):
+    async def until(self, holds, seconds=HANG_SECONDS):
         """The first thing said from now on, or the last one before, for which something holds."""
         seen = max(len(self.said) - 1, 0)
         async with asyncio.timeout(seconds):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import structlog
+from patience import HANG_SECONDS
 from prometheus_client import generate_latest
 
 from gateway.config.discovery_settings import DiscoverSettings
@@ -44,7 +45,7 @@ async def followed(monkeypatch):
 
 
 async def until(holds):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not holds():
             await asyncio.sleep(0.01)
 

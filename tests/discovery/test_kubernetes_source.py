@@ -5,6 +5,7 @@ import ssl
 
 import pytest
 from discovery_fakes import FakeKubernetes, endpoint
+from patience import HANG_SECONDS
 
 from gateway.config.discovery_settings import KubernetesSettings, TemplateSettings
 from gateway.discovery import kubernetes_source as kubernetes_module
@@ -40,7 +41,7 @@ def is_now(*expected):
 
 
 async def until(holds):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not holds():
             await asyncio.sleep(0.01)
 

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from patience import HANG_SECONDS
+
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.explain.worker.explain_client import ExplainClient
 from gateway.explain.worker.explain_messages import CanonOptions
@@ -97,7 +99,7 @@ class ClientHarness:
         return self.counts.missed
 
 
-async def eventually(holds, seconds: float = 60) -> None:
+async def eventually(holds, seconds: float = HANG_SECONDS) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.01)

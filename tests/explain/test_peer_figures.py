@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from patience import HANG_SECONDS
 
 from gateway.explain.worker.explain_replication import WRITTEN_SECONDS, PeerFigures
 
@@ -54,7 +55,7 @@ def group():
 
 
 async def until(holds):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not holds():
             await asyncio.sleep(0.005)
 
@@ -115,6 +116,6 @@ async def test_without_redis_reads_return_in_time(group):
     group.records.away = False
     await until(lambda: group.records.writes > writes)
     group.records.slow = True
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         assert await one.read() is None
     await one.stop()

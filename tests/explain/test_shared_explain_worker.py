@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from explain_harness import QUICK, Counts, eventually, runs
 from explained_requests import request
+from patience import HANG_SECONDS
 
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.errors import GatewayError
@@ -68,7 +69,7 @@ async def requests_known(client: ExplainClient) -> int:
 
 
 async def eventually_known(client: ExplainClient, requests: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while await requests_known(client) != requests:
             await asyncio.sleep(0.05)
 

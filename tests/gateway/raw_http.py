@@ -4,6 +4,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
+from patience import HANG_SECONDS
+
 
 @dataclass
 class Answer:
@@ -43,7 +45,7 @@ class Connection:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self, seconds: float = 20) -> Answer:
+    async def answer(self, seconds: float = HANG_SECONDS) -> Answer:
         """Read one answer; fails if it is not complete in time."""
         async with asyncio.timeout(seconds):
             head = await self.reader.readuntil(b"\r\n\r\n")

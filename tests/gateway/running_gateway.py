@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import httpx
+from patience import HANG_SECONDS
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.api import Cors
@@ -83,8 +84,8 @@ class RunningGateway:
         await self.gateway.start()
         self.url = await self._listen(PublicHandler(self.gateway.public), self.gateway.public.cors)
         self.admin_url = await self._listen(AsgiHandler(self.gateway.admin))
-        self.http = httpx.AsyncClient(base_url=self.url, timeout=60, verify=False)
-        self.admin = httpx.AsyncClient(base_url=self.admin_url, timeout=60, verify=False)
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=HANG_SECONDS, verify=False)
+        self.admin = httpx.AsyncClient(base_url=self.admin_url, timeout=HANG_SECONDS, verify=False)
 
     async def stop(self) -> None:
         await self.http.aclose()
@@ -170,7 +171,7 @@ async def know_each_other(*group: RunningGateway, peers: int | None = None) -> N
     await eventually(known)
 
 
-async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = 60) -> None:
+async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = HANG_SECONDS) -> None:
     """Wait until something holds; fail after ``seconds``."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

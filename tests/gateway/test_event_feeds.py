@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 import zmq
+from patience import HANG_SECONDS
 from running_gateway import RunningGateway, eventually
 
 from gateway.core.engine_facts import EngineKind
@@ -44,7 +45,7 @@ async def followed(start_reporting: StartEngine, start_gateway: StartGateway) ->
     return gateway, engine
 
 
-async def state_of(gateway: RunningGateway, *states: str, replica: str = "r0", seconds: float = 60) -> None:
+async def state_of(gateway: RunningGateway, *states: str, replica: str = "r0", seconds: float = HANG_SECONDS) -> None:
     """Wait until every feed of a replica is in one of the states."""
 
     async def there() -> bool:
@@ -74,7 +75,7 @@ async def ask(
     return int(answer.headers["x-gateway-prefix-tokens"]), details.get("cached_tokens") or 0
 
 
-async def sent(gateway: RunningGateway, engines: Sequence[SimulatedEngine], seconds: float = 60) -> None:
+async def sent(gateway: RunningGateway, engines: Sequence[SimulatedEngine], seconds: float = HANG_SECONDS) -> None:
     """Wait until the gateway has received everything the engines published."""
 
     async def all_of_it() -> bool:

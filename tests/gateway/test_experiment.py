@@ -44,7 +44,7 @@ async def compared(gateway, requests: int):
         groups = (await gateway.admin.get("/admin/api/experiment")).json()["groups"]
         return sum(each["requests"] for each in groups.values()) >= requests
 
-    await eventually(included, 20)
+    await eventually(included)
     return (await gateway.admin.get("/admin/api/experiment")).json()
 
 

@@ -6,20 +6,15 @@ import json
 import httpx
 import pytest
 from openai import AsyncOpenAI, RateLimitError
+from patience import HANG_SECONDS
 from raw_http import post
-from running_gateway import CHAT
-from running_gateway import eventually as soon
+from running_gateway import CHAT, eventually
 from scripted_engine import STREAM_HEAD, ScriptedEngine, chunk
 from tenancy import error, key, sections, tenant
 
 # A replica with a single prompt to compute is busy; so exactly one request at a time is at each.
 ONE_AT_A_TIME = {"busy_seconds": 1e-9}
 DELTA = b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"ok"}}]}\n\n'
-
-
-async def eventually(holds) -> None:
-    """As the common one, with patience for many requests."""
-    await soon(holds, 30)
 
 
 class Held(ScriptedEngine):
@@ -64,7 +59,9 @@ class Asked:
         self.gateway = gateway
         self.tasks = {}
         self._http = httpx.AsyncClient(
-            base_url=gateway.url, timeout=60, limits=httpx.Limits(max_connections=None, max_keepalive_connections=0)
+            base_url=gateway.url,
+            timeout=HANG_SECONDS,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         )
 
     def ask(self, name, *, words=30, headers=None):
@@ -95,7 +92,7 @@ class Asked:
         await self._http.aclose()
 
     async def answer(self, name):
-        return await asyncio.wait_for(self.tasks[name], 30)
+        return await asyncio.wait_for(self.tasks[name], HANG_SECONDS)
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ async def test_when_redis_is_back_they_receive_messages_again(start_engine, star
         await explained(first, f"lost-{seed}")
         return bool(recorder.received)
 
-    await eventually(received, 60)
+    await eventually(received)
     # Longer than those before: the last of them may still be on their way.
     wait_for = asyncio.create_task(recorder.wait_for(blocks=20))
     await asked(first, prose(2, 400), "one")

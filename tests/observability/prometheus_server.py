@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import yaml
 from external import program
+from patience import HANG_SECONDS
 from shipped import PROMETHEUS
 
 SCRAPE_SECONDS = 0.5
-_START_SECONDS = 90
 
 
 class Prometheus:
@@ -47,7 +47,7 @@ class Prometheus:
         self._http = httpx.Client(base_url=f"http://{address}", timeout=60, trust_env=False)
 
     def wait_until_ready(self) -> None:
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while not self._ready():
             assert self._process.poll() is None, self._log.read_text()
             assert time.monotonic() < end, self._log.read_text()

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from fork_server import launch
+from patience import HANG_SECONDS
 from prometheus_server import Prometheus
 from shipped import DASHBOARDS, dashboard, exposed, queries, rules, variables
 
@@ -22,7 +23,6 @@ TRAFFIC_SECONDS = 20.0
 """Long enough for every application of the demo to have conversations that go on, and for their reasons."""
 WINDOW = "15s"
 """In place of ``$__rate_interval`` and ``$__range``."""
-_START_SECONDS = 60
 _LABEL_VALUES = re.compile(r"label_values\((.+), (\w+)\)")
 
 
@@ -57,10 +57,10 @@ def _demo(folder: Path, stack: contextlib.ExitStack) -> tuple[str, str]:
 
     def end() -> None:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(HANG_SECONDS)
 
     stack.callback(end)
-    end_of_patience = time.monotonic() + _START_SECONDS
+    end_of_patience = time.monotonic() + HANG_SECONDS
     while (admin := re.search(r"(http://\S+)/metrics", said.read_text())) is None:
         assert process.poll() is None, said.read_text()
         assert time.monotonic() < end_of_patience, said.read_text()

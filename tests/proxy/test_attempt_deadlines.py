@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from patience import HANG_SECONDS
 from pieces import asking
 from relaying import watched
 
@@ -42,13 +43,13 @@ def watching(*seconds, least_seconds=LONG):
 
 
 async def until(over, count=1):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(over) < count:
             await asyncio.sleep(0.001)
 
 
 async def ended(relay):
-    return await asyncio.wait_for(relay.ended, 30)
+    return await asyncio.wait_for(relay.ended, HANG_SECONDS)
 
 
 @pytest.mark.parametrize("order", [(0.01, 0.03, LONG), (LONG, 0.03, 0.01)], ids=str)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import zmq
 import zmq.asyncio
+from patience import HANG_SECONDS
 
 from gateway.simulator.simulated_engine import SimulatedEngine
 
@@ -46,7 +47,7 @@ class Subscriber:
         self.socket.connect(local(endpoint))
         self.socket.subscribe(topic)
 
-    async def get(self, seconds: float = 5.0) -> Batch:
+    async def get(self, seconds: float = HANG_SECONDS) -> Batch:
         topic, sequence, payload = await asyncio.wait_for(self.socket.recv_multipart(), seconds)
         return Batch(topic, int.from_bytes(sequence, "big", signed=True), payload)
 
@@ -91,7 +92,7 @@ async def replay(endpoint: str, start: int = 0) -> list[Batch]:
         await socket.send_multipart([b"", start.to_bytes(8, "big")])
         got = []
         while True:
-            empty, topic, sequence, payload = await asyncio.wait_for(socket.recv_multipart(), 30)
+            empty, topic, sequence, payload = await asyncio.wait_for(socket.recv_multipart(), HANG_SECONDS)
             assert empty == b""
             if sequence == b"\xff" * 8:
                 assert (topic, payload) == (b"", b"")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import HANG_SECONDS
 from records import lines_of
 
 from gateway.config.telemetry_settings import AuditSettings
@@ -220,7 +221,7 @@ class AuditSetup:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import orjson
+from patience import HANG_SECONDS
 
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.ids import ModelId, ReplicaId, Target, TenantId
@@ -185,7 +186,7 @@ class FakeFlow:
 
 async def eventually(done):
     """Waits until something is so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not done():
             await asyncio.sleep(0.001)
 
