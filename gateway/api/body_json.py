@@ -3,7 +3,8 @@ what is no JSON."""
 
 import asyncio
 import codecs
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import lru_cache
 from typing import Any
@@ -117,6 +118,14 @@ def parsed_in_portions(body: bytes, limits: JsonLimits, hold: Callable[[int], No
         return (yield from built(body, structure))
     except TooMuchJson as error:
         raise too_much(error.kind, limits, "The body", "Send fewer messages, parts or tools.") from None
+
+
+def body_of(fields: Mapping[str, Any]) -> bytes:
+    """A body as JSON. Numbers beyond 64 bits and half surrogate pairs are written as Python's ``json`` does."""
+    try:
+        return orjson.dumps(fields)
+    except (orjson.JSONEncodeError, RecursionError):
+        return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def too_much(kind: str, limits: JsonLimits, where: str, fix: str, param: str | None = None) -> BadRequest:

@@ -14,11 +14,13 @@ import structlog
 from gateway.admission import Admission, ApplicationLimits, Authenticator
 from gateway.admission.prompt_registry import PROMPT_ID, PROMPT_VERSION, PromptRegistry
 from gateway.api.asked_prompt import PromptHeaders
-from gateway.api.body_json import joined
+from gateway.api.body_json import body_of, joined
 from gateway.api.cors import Cors, replaced
+from gateway.api.dialects import Asked, Dialect, Translated
+from gateway.api.dialects.dialect import problem_of
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
-from gateway.api.parse import parse_request
+from gateway.api.parse import parse_request, parsed_object
 from gateway.api.routes import request_id_of
 from gateway.context import shutting_down
 from gateway.core.application import Application
@@ -26,7 +28,7 @@ from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, Unsup
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
 from gateway.core.ports import Grant, Observer
-from gateway.core.request import Endpoint
+from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Refusal
 from gateway.flow import Flow
 from gateway.tasks import Continuation, start_eagerly
@@ -112,42 +114,14 @@ class Generations:
     async def answer(self, generation: "GenerationExchange", grant: Grant, share: Share, parts: list[bytes]) -> None:
         """Answer a request whose body is complete; its ``parts``, which are taken, are counted in ``share``."""
         exchange, trace, sink = generation.exchange, generation.trace, None
-        named, prompt_headers = exchange.named, None
-        if PROMPT_ID in named or PROMPT_VERSION in named:
-            prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
-        session, timeout = named.get(b"x-session-id"), named.get(_TIMEOUT)
-        if timeout is not None:  # the first one counts
-            timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
-        received_at = time.monotonic()
         try:
-            body = parts[0] if len(parts) == 1 else await joined(parts, self._joining)
-            parts.clear()
-            parsing = parse_request(
-                generation.endpoint,
-                exchange.query,
-                body,
-                exchange.headers,
-                models=self._models,
-                limits=self._limits,
-                hold=share.add,
-                dropped=share.drop,
-                request_id=generation.request_id,
-                session=None if session is None else session.decode("latin-1"),
-                received_at=received_at,
-                caller=grant.caller,
-                peer=generation.peer,
-                max_sequences=self._max_sequences,
-                prompts=self._prompts,
-                prompt_headers=prompt_headers,
-                timeout=timeout,
-            )
-            del body  # the request holds it, and may drop it
-            request = await self._turns.run(parsing, grant.caller.tenant.id)
+            request = await self._parsed(generation, grant, share, parts)
             if (application := request.caller.application) is not None:
                 grant = generation.admit(self._application_limits, application)
             if trace is not None:
                 trace.end_stage("parse")
-            sink = generation
+            translated = generation.translated
+            sink = generation if translated is None else translated.answer(generation)
             await self.service.serve(request, sink, grant, trace)
         except GatewayError as error:
             if sink is None:
@@ -182,6 +156,52 @@ class Generations:
                 exchange.abort()
             generation.end()
 
+    async def _parsed(
+        self, generation: "GenerationExchange", grant: Grant, share: Share, parts: list[bytes]
+    ) -> ChatRequest:
+        """The request of a body; one of another API as a chat request."""
+        received_at = time.monotonic()
+        exchange, dialect, tenant = generation.exchange, generation.dialect, grant.caller.tenant.id
+        named, prompt_headers = exchange.named, None
+        if PROMPT_ID in named or PROMPT_VERSION in named:
+            prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
+        session, timeout = named.get(b"x-session-id"), named.get(_TIMEOUT)
+        if timeout is not None:  # the first one counts
+            timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
+        body = parts[0] if len(parts) == 1 else await joined(parts, self._joining)
+        parts.clear()
+        query, fields = exchange.query, None
+        if dialect is not None:
+            given = await self._turns.run(parsed_object(body, self._limits, share.add), tenant)
+            asked = Asked(given, named, generation.request_id, grant.caller)
+            generation.translated = translated = await dialect.translate(asked)
+            share.add(len(body))  # for the translated body, until the request is over
+            query, fields = b"", translated.fields
+            body = body_of(fields)
+        parsing = parse_request(
+            generation.endpoint,
+            query,
+            body,
+            exchange.headers,
+            models=self._models,
+            limits=self._limits,
+            hold=share.add,
+            dropped=share.drop,
+            request_id=generation.request_id,
+            session=None if session is None else session.decode("latin-1"),
+            received_at=received_at,
+            caller=grant.caller,
+            peer=generation.peer,
+            max_sequences=self._max_sequences,
+            prompts=self._prompts,
+            prompt_headers=prompt_headers,
+            timeout=timeout,
+            fields=fields,
+            dialect="" if dialect is None else dialect.name,
+        )
+        del body  # the request holds it, and may drop it
+        return await self._turns.run(parsing, tenant)
+
     def refuse(self, generation: "GenerationExchange", error: GatewayError, grant: Grant | None) -> None:
         """Report a request that was refused before the service."""
         if grant is not None and error.is_final:
@@ -199,11 +219,14 @@ class GenerationExchange:
     Args:
         port: What all requests share.
         exchange: Its exchange.
-        endpoint: The called endpoint.
+        endpoint: The called endpoint; with a dialect, the one that it is translated to.
+        dialect: The API that is translated; None if the endpoint itself was called.
 
     Attributes:
         exchange: The same.
         endpoint: The same.
+        dialect: The same.
+        translated: The request as a chat request, once it is translated.
         request_id: Its id.
         peer: Address of the client; empty if unknown.
         trace: Its trace; None if it is not traced.
@@ -224,6 +247,7 @@ class GenerationExchange:
         "_share",
         "_size",
         "congested",
+        "dialect",
         "endpoint",
         "exchange",
         "gone",
@@ -233,13 +257,18 @@ class GenerationExchange:
         "rest",
         "start",
         "trace",
+        "translated",
         "write",
     )
 
-    def __init__(self, port: Generations, exchange: Exchange, endpoint: Endpoint) -> None:
+    def __init__(
+        self, port: Generations, exchange: Exchange, endpoint: Endpoint, dialect: Dialect | None = None
+    ) -> None:
         self._generations = port
         self.exchange = exchange
         self.endpoint = endpoint
+        self.dialect = dialect
+        self.translated: Translated | None = None
         self.write = exchange.write
         self.congested = exchange.owner.congested
         headers, named = exchange.headers, exchange.named
@@ -344,7 +373,12 @@ class GenerationExchange:
         """Answer with an error."""
         named = problem_headers(error, self.request_id)
         headers = [(name.encode(), value.encode()) for name, value in named.items()]
-        self.exchange.respond(error.status, headers + (self._own_headers or []), problem_body(error))
+        status, body = error.status, b""
+        if self.dialect is None:
+            body = problem_body(error)
+        else:
+            status, body = self.dialect.refusal(problem_of(error, self.translated), self.request_id)
+        self.exchange.respond(status, headers + (self._own_headers or []), body)
 
     def end(self) -> None:
         """The request is over: release what it holds."""

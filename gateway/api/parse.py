@@ -60,6 +60,8 @@ def parse_request(
     prompts: PromptRegistry | None = None,
     prompt_headers: PromptHeaders | None = None,
     timeout: bytes | None = None,
+    fields: dict[str, Any] | None = None,
+    dialect: str = "",
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -81,19 +83,15 @@ def parse_request(
         prompts: The registered prompts; None without any.
         prompt_headers: The headers that name an application; None without them.
         timeout: Value of ``x-request-timeout``; None without it.
+        fields: The body parsed; None if it is not yet.
+        dialect: See ``ChatRequest``.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
         NotFound: the model, or the prompt, is unknown.
     """
-    try:
-        fields = parsed_at_once(body, limits, hold)
-        if fields is LONG:
-            fields = yield from parsed_in_portions(body, limits, hold)
-    except InvalidJson as error:
-        raise (yield from unreadable(body, str(error), limits.depth)) from None
-    if not isinstance(fields, dict):
-        raise BadRequest("The body must be a JSON object.", code="invalid_json")
+    if fields is None:
+        fields = yield from parsed_object(body, limits, hold)
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
         if fields.get("messages"):
             further = _check_chat(fields, limits)  # its errors name positions in the client's own messages
@@ -138,7 +136,27 @@ def parse_request(
         None,  # warmup_target
         len(body),
         dropped,
+        None,  # assignment
+        None,  # restores
+        dialect,
     )
+
+
+def parsed_object(body: bytes, limits: JsonLimits, hold: Callable[[int], None]) -> Portioned[dict[str, Any]]:
+    """The JSON object of a body; for the arguments see ``parse_request``.
+
+    Raises:
+        BadRequest: it is none, or exceeds a limit.
+    """
+    try:
+        fields = parsed_at_once(body, limits, hold)
+        if fields is LONG:
+            fields = yield from parsed_in_portions(body, limits, hold)
+    except InvalidJson as error:
+        raise (yield from unreadable(body, str(error), limits.depth)) from None
+    if not isinstance(fields, dict):
+        raise BadRequest("The body must be a JSON object.", code="invalid_json")
+    return fields
 
 
 def _no_model(model: object, known: Collection[str]) -> GatewayError:

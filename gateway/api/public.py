@@ -1,7 +1,10 @@
 """The public port: generation requests in ``generation``, everything else on Starlette."""
 
+from collections.abc import Mapping
+
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
+from gateway.api.dialects import Dialect
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.generation import Generations
 from gateway.api.routes import Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
@@ -20,11 +23,13 @@ class PublicApp:
         observer: Gets refused requests.
         cors: Which web pages may use the port.
         root_path: Prefix that paths may have; empty for none.
+        dialects: APIs that are translated to chat requests, by the path of their generation requests.
 
     Attributes:
         generations: The same.
         cors: The same.
         root_path: The same.
+        dialects: The same.
         routes: The other routes.
     """
 
@@ -37,10 +42,12 @@ class PublicApp:
         observer: Observer,
         cors: Cors,
         root_path: str = "",
+        dialects: Mapping[str, Dialect] | None = None,
     ) -> None:
         self.generations = generations
         self.cors = cors
         self.root_path = root_path
+        self.dialects = dialects or {}
         self._observer = observer
         self.routes: HttpRoutes = build_routes(catalog, gate, observer)
 

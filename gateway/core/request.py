@@ -55,6 +55,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         assignment: Its group in the experiment; None outside of one.
         restores: Values of the client by the placeholders that stand for them in the prompt, to be put into the answer;
             None: the answer stays as it is.
+        dialect: The API that the client speaks, if the request was translated from it; empty otherwise.
     """
 
     endpoint: Endpoint
@@ -76,6 +77,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     dropped: Callable[[int], None] | None = None
     assignment: Assignment | None = None
     restores: Mapping[str, str] | None = None
+    dialect: str = ""
 
     def __post_init__(self) -> None:
         if self.size < 0:

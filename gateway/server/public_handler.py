@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection
 
+from gateway.api.dialects import Dialect
 from gateway.api.generation import GenerationExchange
 from gateway.api.public import PublicApp
 from gateway.core.exchange import Exchange, Receiver
@@ -21,7 +22,9 @@ class PublicHandler:
     def __init__(self, app: PublicApp) -> None:
         self._generations = app.generations
         self._root_path = app.root_path
-        self._endpoints = {f"{endpoint}{slash}": endpoint for endpoint in Endpoint for slash in ("", "/")}
+        called: dict[str, tuple[Endpoint, Dialect | None]] = {str(endpoint): (endpoint, None) for endpoint in Endpoint}
+        called |= {path: (Endpoint.CHAT, dialect) for path, dialect in app.dialects.items()}
+        self._called = {f"{path}{slash}": each for path, each in called.items() for slash in ("", "/")}
         self._asgi = AsgiHandler(app)
 
     @property
@@ -34,7 +37,7 @@ class PublicHandler:
         root = self._root_path
         if root and exchange.path.startswith(f"{root}/"):  # a path that is the prefix alone may be a probe's
             exchange.path = exchange.path[len(root) :]
-        endpoint = self._endpoints.get(exchange.path)
-        if endpoint is None or exchange.method != "POST":
+        called = self._called.get(exchange.path)
+        if called is None or exchange.method != "POST":
             return self._asgi(exchange)
-        return GenerationExchange(self._generations, exchange, endpoint)
+        return GenerationExchange(self._generations, exchange, *called)

@@ -1,0 +1,109 @@
+"""What an API has to say about itself to be translated.
+
+A request becomes a chat request before it is parsed as one; its answer goes through a ``Sink`` that turns chat
+completions into the API's own objects and events. Between the two only chat requests exist.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gateway.core.errors import GatewayError
+from gateway.core.ids import RequestId
+from gateway.core.ports import Sink
+from gateway.core.tenant import Caller
+
+_MESSAGE = re.compile(r"messages\[(\d+)\]")
+
+
+class Asked(NamedTuple):
+    """A request of such an API.
+
+    Attributes:
+        fields: Its body parsed; only to be read.
+        headers: The last header of each name, names in lower case.
+        request_id: Its id.
+        caller: Who sent it.
+    """
+
+    fields: Mapping[str, Any]
+    headers: Mapping[bytes, bytes]
+    request_id: RequestId
+    caller: Caller
+
+
+class Translated(NamedTuple):
+    """A request as a chat request.
+
+    Attributes:
+        fields: The chat request.
+        places: Where each chat message stands in the client's body, such as ``messages[2].content[0]`` or ``system``.
+        names: The client's names of members that have other names in the chat request.
+        answer: The sink that translates the answer, in front of the client's.
+        headers: Headers that the answer gets, such as warnings.
+    """
+
+    fields: dict[str, Any]
+    places: Sequence[str]
+    names: Mapping[str, str]
+    answer: Callable[[Sink], Sink]
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An error: the gateway's own, or an engine's.
+
+    Attributes:
+        status: HTTP status by which the chat API reports it.
+        type: Its type there.
+        message: One or two sentences for the person who reads the client's log.
+        param: The member at fault, in the client's body; None for none.
+        code: Machine-readable code; None for none.
+    """
+
+    status: int
+    type: str
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+
+class Dialect(Protocol):
+    """One API.
+
+    Attributes:
+        name: Its name in logs, metrics and traces.
+    """
+
+    name: str
+
+    async def translate(self, asked: Asked) -> Translated:
+        """The request as a chat request.
+
+        Raises:
+            GatewayError: the request violates the API, or names something that is not known here.
+        """
+        ...
+
+    def refusal(self, problem: Problem, request_id: RequestId) -> tuple[int, bytes]:
+        """Status and body of an error in the API's shape."""
+        ...
+
+
+def problem_of(error: GatewayError, translated: Translated | None) -> Problem:
+    """An error of the gateway, with the names that the client's body has for what is at fault."""
+    message, param = error.message, error.param
+    if translated is not None and param is not None:
+        own = place_in(translated, param)
+        message, param = message.replace(f"`{param}`", f"`{own}`"), own
+    return Problem(error.status, error.type, message, param, error.code)
+
+
+def place_in(translated: Translated, param: str) -> str:
+    """Where the client's body has what the chat request has at ``param``."""
+    found = _MESSAGE.match(param)
+    if found is not None and int(found[1]) < len(translated.places):
+        return translated.places[int(found[1])] + param[found.end() :]
+    return translated.names.get(param, param)
