@@ -34,6 +34,7 @@ _log = structlog.get_logger("gateway.flow")
 
 # Looking up a member of an enum takes as long as five calls.
 _OK = int(HTTPStatus.OK)
+_SERVER_ERROR = int(HTTPStatus.INTERNAL_SERVER_ERROR)
 _COMPLETE = Ending.COMPLETE
 
 
@@ -353,7 +354,9 @@ class Attempts:
     def _record_outcome(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> None:
         """Record the outcome of an attempt with its replica, and log a failure."""
         replica, request = attempt.placed.replica, context.encoded.request
-        if not _is_slow_answer(attempt, outcome.ending, streamed=request.stream):
+        # A replica that answers a path by a refusal, or by 500, may serve all others.
+        is_of_path = bool(request.path) and (outcome.ending is Ending.REFUSED or outcome.status == _SERVER_ERROR)
+        if not is_of_path and not _is_slow_answer(attempt, outcome.ending, streamed=request.stream):
             record_outcome(replica, outcome, attempt.dispatched_at, time.monotonic())
         stage = failure_stage(outcome.ending, outcome.status, started=outcome.has_content)
         if stage is None:
@@ -378,7 +381,7 @@ class Attempts:
         """Whether a replica that was not tried can take the request."""
         request = encoded.request
         return request.warmup_target is None and bool(
-            self._fleet.routable(encoded.model.id, now, tried, request.caller.tenant.regions)
+            self._fleet.routable(encoded.model.id, now, tried, request.caller.tenant.regions, request.path)
         )
 
 
@@ -409,6 +412,8 @@ def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool
 
 def _expected_seconds(encoded: Encoded, decision: Decision, replica: Replica, prefill_ahead: int) -> float:
     """Expected time from now to the first content; see ``InflightRequest``."""
+    if encoded.request.path:
+        return math.inf
     speed = replica.speed
     computed = prefill_ahead + encoded.tokens - decision.held_tokens
     seconds = speed.longest_first_content(computed, streamed=encoded.request.stream)
@@ -424,6 +429,10 @@ def _own_headers(context: RequestContext, decision: Decision, now: float) -> lis
     headers = [
         (b"x-request-id", encoded.request.request_id.encode()),
         (b"x-gateway-replica", decision.target.replica.encode()),
+    ]
+    if encoded.request.path:
+        return [*headers, *context.grant.headers(now)]
+    headers += [
         (b"x-gateway-decision", decision.kind.encode()),
         (b"x-gateway-prompt-tokens", b"%d" % encoded.tokens),
         (b"x-gateway-prefix-tokens", b"%d" % decision.held_tokens),
