@@ -334,7 +334,7 @@ class Gateway:
         await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
         self._warmer.warm_applications(changed_prompts)
-        self.public.pass_through(settings.server.passthrough_paths)
+        self.public.passthrough = settings.server.passthrough_paths
         await self._models.reload(
             settings.models, self._replica_events.on_version, isolated=settings.isolation != "none"
         )
@@ -445,7 +445,7 @@ class Gateway:
         )
         root_path = self._settings.server.root_path
         public = PublicApp(generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path)
-        public.pass_through(settings.server.passthrough_paths)
+        public.passthrough = settings.server.passthrough_paths
         return public
 
     def _gpus(self, model: ModelId) -> float:

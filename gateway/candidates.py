@@ -49,7 +49,7 @@ class Candidates(TargetGroup):
     Args:
         targets: See ``TargetGroup``.
         block_size: See ``TargetGroup``.
-        replicas: Every replica of the model that serves the endpoint.
+        replicas: Every replica of the model.
 
     Attributes:
         load_sources: What their loads are made of, in the order of ``targets``.
@@ -119,7 +119,7 @@ class CandidateFinder:
         if len(found.targets) > len(replicas) and (rank := asked_rank(request.headers)) is not None:
             asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
             if asked:
-                return self._among(asked, model, path)
+                return self._among(asked, model)
         return found
 
     def others(self, model: ModelId, candidates: Candidates, now: float, gone_after_seconds: float) -> TargetGroup:
@@ -151,10 +151,10 @@ class CandidateFinder:
     ) -> Candidates:
         """Every rank of some replicas."""
         if not replicas:
-            serving = self._serving(model, path)
-            if not serving and self._fleet.of(model):
+            known = self._fleet.of(model)
+            if known and not any(each.serves(path) for each in known):
                 raise not_served(path or Endpoint.CHAT, model)
-            allowed = [each for each in serving if not regions or each.region in regions]
+            allowed = [each for each in known if each.serves(path) and (not regions or each.region in regions)]
             where = f" in {' or '.join(sorted(regions))}" if regions else ""
             sleeps = allowed and all(DrainCause.SLEEPING in each.drain_causes for each in allowed)
             what = "sleeps; wake one (POST /wake_up at the engine)" if sleeps else "takes requests"
@@ -163,7 +163,7 @@ class CandidateFinder:
                 " Try again in a moment.",
                 code="no_replica",
             )
-        found = self._among({target: replica for replica in replicas for target in replica.targets}, model, path)
+        found = self._among({target: replica for replica in replicas for target in replica.targets}, model)
         if keep:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
@@ -174,11 +174,8 @@ class CandidateFinder:
         replica = self._fleet.find(target.replica)
         takes_requests = replica is not None and replica.up and not replica.draining
         if replica is not None and takes_requests and target in replica.targets and not context.tried:
-            return self._among({target: replica}, context.encoded.model.id, "")
+            return self._among({target: replica}, context.encoded.model.id)
         raise NoReplica(f"Replica {target.replica} takes no requests.", code="no_replica")
 
-    def _among(self, targets: Mapping[Target, Replica], model: ModelId, path: str) -> Candidates:
-        return Candidates(targets, self.block_size, self._serving(model, path))
-
-    def _serving(self, model: ModelId, path: str) -> Sequence[Replica]:
-        return [replica for replica in self._fleet.of(model) if replica.serves(path)]
+    def _among(self, targets: Mapping[Target, Replica], model: ModelId) -> Candidates:
+        return Candidates(targets, self.block_size, self._fleet.of(model))

@@ -21,6 +21,7 @@ from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import Lease, PrefixIndex, Sink
+from gateway.core.request import ENGINE_PATHS
 from gateway.fleet.failures import failure_stage, record_answer, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
@@ -34,9 +35,11 @@ _log = structlog.get_logger("gateway.flow")
 
 # Looking up a member of an enum takes as long as five calls.
 _OK = int(HTTPStatus.OK)
-_SERVER_ERROR = int(HTTPStatus.INTERNAL_SERVER_ERROR)
 _COMPLETE = Ending.COMPLETE
 
+
+_UNCOMPUTED = frozenset(each.path for each in ENGINE_PATHS if not each.computes)
+"""Their answers do not show that the engine computes."""
 
 _COLD_SHARE = 0.4
 """Share of the time without the cached prefix that a first token may take in any case."""
@@ -283,7 +286,7 @@ class Attempts:
             outcome = stream.note(outcome)
         if context.trace is not None:
             context.trace.relayed(outcome)
-        if outcome.status == _OK and outcome.ending is _COMPLETE:
+        if outcome.status == _OK and outcome.ending is _COMPLETE and context.encoded.request.path not in _UNCOMPUTED:
             record_answer(replica, attempt.dispatched_at, time.monotonic())
         else:
             self._record_outcome(context, attempt, outcome)
@@ -354,11 +357,11 @@ class Attempts:
     def _record_outcome(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> None:
         """Record the outcome of an attempt with its replica, and log a failure."""
         replica, request = attempt.placed.replica, context.encoded.request
-        # A replica that answers a path by a refusal, or by 500, may serve all others.
-        is_of_path = bool(request.path) and (outcome.ending is Ending.REFUSED or outcome.status == _SERVER_ERROR)
+        stage = failure_stage(outcome.ending, outcome.status, started=outcome.has_content)
+        # A replica that refuses a path, or answers it by 500, may serve all others.
+        is_of_path = bool(request.path) and stage in (None, FailureStage.REFUSED)
         if not is_of_path and not _is_slow_answer(attempt, outcome.ending, streamed=request.stream):
             record_outcome(replica, outcome, attempt.dispatched_at, time.monotonic())
-        stage = failure_stage(outcome.ending, outcome.status, started=outcome.has_content)
         if stage is None:
             return
         context.failures.append(stage)
@@ -374,7 +377,11 @@ class Attempts:
 
     def _can_continue(self, context: RequestContext) -> bool:
         """Whether a stream that broke off can be continued; verified with vLLM only."""
-        kinds = {replica.facts.kind for replica in self._fleet.of(context.encoded.model.id) if replica.up}
+        kinds = {
+            replica.facts.kind
+            for replica in self._fleet.of(context.encoded.model.id)
+            if replica.up and replica.serves()
+        }
         return context.stream is not None and kinds == {EngineKind.VLLM} and context.stream.can_go_on()
 
     def _has_other_replica(self, encoded: Encoded, tried: set[ReplicaId], now: float) -> bool:

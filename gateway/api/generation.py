@@ -180,7 +180,8 @@ class Generations:
             query, fields = b"", translated.fields
             body = body_of(fields)
         elif isinstance(called := generation.endpoint, EnginePath):
-            reading = passed_fields(called, exchange, body, grant.caller, self._models, self._limits, share.add)
+            known = [model for model in self._models if grant.caller.may_use(model)]
+            reading = passed_fields(called, exchange, body, known=known, limits=self._limits, hold=share.add)
             fields = await self._turns.run(reading, tenant)
         parsing = parse_request(
             generation.endpoint,
@@ -202,7 +203,6 @@ class Generations:
             timeout=timeout,
             fields=fields,
             dialect="" if dialect is None else dialect.name,
-            method=exchange.method,
         )
         del body  # the request holds it, and may drop it
         return await self._turns.run(parsing, tenant)
@@ -211,10 +211,8 @@ class Generations:
         """Report a request that was refused before the service."""
         if grant is not None and error.is_final:
             grant.refuse(time.monotonic())
-        caller = error.caller if grant is None else grant.caller
-        refusal = Refusal(
-            generation.request_id, str(generation.endpoint), error.status, error.code, generation.peer, caller
-        )
+        caller, called = error.caller if grant is None else grant.caller, str(generation.endpoint)
+        refusal = Refusal(generation.request_id, called, error.status, error.code, generation.peer, caller)
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)

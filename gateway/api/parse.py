@@ -62,7 +62,6 @@ def parse_request(
     timeout: bytes | None = None,
     fields: dict[str, Any] | None = None,
     dialect: str = "",
-    method: str = "POST",
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -86,15 +85,14 @@ def parse_request(
         timeout: Value of ``x-request-timeout``; None without it.
         fields: The body parsed; None if it is not yet.
         dialect: See ``ChatRequest``.
-        method: See ``ChatRequest``.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
         NotFound: the model, or the prompt, is unknown.
     """
-    path = ""
+    path, method = "", "POST"
     if isinstance(endpoint, EnginePath):
-        endpoint, path, prompts = Endpoint.COMPLETIONS, endpoint.path, None
+        path, method, endpoint, prompts = endpoint.path, endpoint.method, Endpoint.COMPLETIONS, None
     if fields is None:
         fields = yield from parsed_object(body, limits, hold)
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):

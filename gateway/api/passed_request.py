@@ -12,19 +12,18 @@ from gateway.core.exchange import Exchange
 from gateway.core.json_portions import PORTION, JsonLimits
 from gateway.core.portions import Portioned
 from gateway.core.request import FORM, JSON, EnginePath
-from gateway.core.tenant import Caller
 
 _MAX_PARTS = 256
 _MAX_PART_HEAD = 4096
 _MAX_MODEL_BYTES = 1024
 
 
-def passed_fields(  # noqa: PLR0917 - from the called path to the limits
+def passed_fields(
     called: EnginePath,
     exchange: Exchange,
     body: bytes,
-    caller: Caller,
-    models: Sequence[str],
+    *,
+    known: Sequence[str],
     limits: JsonLimits,
     hold: Callable[[int], None],
 ) -> Portioned[dict[str, Any]]:
@@ -34,8 +33,7 @@ def passed_fields(  # noqa: PLR0917 - from the called path to the limits
         called: The endpoint.
         exchange: The request.
         body: Its body.
-        caller: Who sent it.
-        models: The models that are served.
+        known: The models that its caller may use.
         limits: See ``parse_request``.
         hold: See ``parse_request``.
 
@@ -50,11 +48,10 @@ def passed_fields(  # noqa: PLR0917 - from the called path to the limits
     else:
         fields = yield from parsed_object(body, limits, hold)
     if fields.get("model") is None and not called.needs_model:
-        allowed = [each for each in models if caller.may_use(each)]
-        if len(allowed) != 1:
-            problem = f"`model` is missing, and there are several: name one of {known_models(allowed)}."
+        if len(known) != 1:
+            problem = f"`model` is missing: name one of {known_models(known)}."
             raise BadRequest(problem, param="model", code="missing_required_parameter")
-        fields = {**fields, "model": allowed[0]}
+        fields = {**fields, "model": known[0]}
     return fields if called.computes else {"model": fields.get("model")}
 
 
@@ -86,11 +83,8 @@ def _form_model(body: bytes, content_type: bytes) -> Portioned[dict[str, Any]]:
                 break
             fields["model"] = value.decode("utf-8", "replace")
         at = end + 2
-    raise BadRequest(
-        "The form cannot be read: its header names no boundary, it has too many parts or one with too long a head, or"
-        " `model` stands there twice or is too long.",
-        code="invalid_form",
-    )
+    problem = "no boundary, more than 256 parts, a head of more than 4096 bytes, or two models, or one too long"
+    raise BadRequest(f"The form cannot be read ({problem}).", code="invalid_form")
 
 
 def _position(body: bytes, wanted: bytes, start: int) -> Portioned[int]:

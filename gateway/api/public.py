@@ -1,6 +1,6 @@
 """The public port: requests to the engines in ``generation``, everything else on Starlette."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
@@ -11,7 +11,6 @@ from gateway.api.routes import Receive, Scope, ServedCatalog, build_routes, refu
 from gateway.core.errors import GatewayError
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ports import Observer
-from gateway.core.request import FORM, JSON, EnginePath
 
 
 class PublicApp:
@@ -31,7 +30,7 @@ class PublicApp:
         cors: The same.
         root_path: The same.
         dialects: The same.
-        passthrough: Further engine paths that are served, by path.
+        passthrough: Further paths of the engines that are served now.
         routes: The other routes.
     """
 
@@ -50,7 +49,7 @@ class PublicApp:
         self.cors = cors
         self.root_path = root_path
         self.dialects = dialects or {}
-        self.passthrough: Mapping[str, EnginePath] = {}
+        self.passthrough: Collection[str] = ()
         self._observer = observer
         self.routes: HttpRoutes = build_routes(catalog, gate, observer)
 
@@ -65,10 +64,6 @@ class PublicApp:
             await self._preflight(scope, send)
         else:
             await self.routes(scope, receive, send)
-
-    def pass_through(self, paths: Iterable[str]) -> None:
-        """Serve these further engine paths, and no others."""
-        self.passthrough = {path: EnginePath(path, (JSON, FORM), needs_model=False) for path in paths}
 
     def interrupt(self) -> None:
         """Shutdown: end every open answer with an error in the API's format."""

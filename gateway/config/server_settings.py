@@ -27,15 +27,12 @@ _ORIGIN = re.compile(
 )
 _PREFIX = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
 _NEVER_PASSED = re.compile(
-    "abort|adapter|admin|cache|chat|collective|completion|configure|debug|docs|dump|elastic|expert|flush|freeze"
-    "|embeddings|generat(?!ive_scor)|health|hicache|inference|internal|invocation|kv_|load|lora|memory|message|metrics|models"
-    "|model_info|openapi|pause|ping$|profil|readyz|redoc|rerank|/score$|tokenize|transcri|translat|reload|render|reset|responses|restart|resume|rpc|scal(e|ing)"
-    "|server_info|session|shutdown|simulator|sleep|slow_down|start|stop|terminate|trace|transfer|unload|update|version"
-    "|wake|weight"
+    "abort|adapter|admin|cache|chat|collective|completion|config|debug|docs|drain|dump|elastic|exit|expert|flush|freeze"
+    "|generat(?!ive_sc)|health|inference|internal|invocation|kill|kv_|load|logging|lora|memory|messages|metrics|model"
+    "|openapi|pause|/ping|profil|readyz|redoc|render|reset|responses|restart|resume|rpc|scal(?:e|ing)|server_info"
+    "|session|shutdown|simulator|sleep|slow_down|start|stop|terminate|trace|transfer|update|version|wake|weight"
 )
-"""Words in paths of engines that manage them, tell their state, or generate past the prefix spaces; in paths that are
-served already, too. Better one too many than one too few."""
-_LONGEST_PATH = 200
+"""Words in paths that manage engines, show their state, or generate past the prefix spaces."""
 _OWN_PORTS = {"http": "80", "https": "443"}
 _EXAMPLE_ORIGIN = "https://app.example.com"
 _SHOWN_ORIGIN = 100
@@ -244,7 +241,7 @@ class ServerSettings(BaseModel):
     @classmethod
     def _are_harmless_paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         for path in paths:
-            if not _PREFIX.fullmatch(path) or len(path) > _LONGEST_PATH:
+            if not _PREFIX.fullmatch(path) or len(path) > 200:
                 raise ValueError("expected paths such as /v1/classify, of A-Z a-z 0-9 . _ ~ - and single slashes")
             if found := _NEVER_PASSED.search(path.lower().replace("-", "_")):
                 raise ValueError(f"{path} is never passed on, because of {found[0]!r} in it (leave it out)")

@@ -281,11 +281,12 @@ class Settings(BaseModel):
             regions=self._regions(),
         )
         known = {str(Endpoint.CHAT), *map(str, ENGINE_PATHS), *self.server.passthrough_paths}
-        for number, model in enumerate(self.models):
-            named = {path for replica in model.replicas for path in replica.endpoints or ()}
-            if unknown := sorted(named - known):
-                expected = f"expected some of {', '.join(sorted(known))}, or add it to server.passthrough_paths"
-                yield ("models", number, "replicas"), f"endpoints names {unknown[0][:100]!r} ({expected})"
+        named = {path for model in self.models for replica in model.replicas for path in replica.endpoints or ()}
+        if unknown := named - known:
+            yield (
+                ("models", "replicas", "endpoints"),
+                f"unknown: {min(unknown)[:99]!r} (use {', '.join(sorted(known))})",
+            )
         yield from canon_mistakes(self.canon, [model.id for model in self.models])
         if self.isolation != "none" and self.spaces.secret is None:
             yield (

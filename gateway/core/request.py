@@ -30,12 +30,14 @@ class EnginePath(NamedTuple):
         media: Media types of its bodies.
         computes: Whether its JSON holds prompts: their tokens are limited, and what is cached of them kept apart.
         needs_model: Whether a request has to name its model, even if there is only one.
+        method: HTTP method of the request.
     """
 
     path: str
     media: tuple[str, ...] = (JSON,)
     computes: bool = True
     needs_model: bool = True
+    method: str = "POST"
 
     def __str__(self) -> str:
         return self.path

@@ -133,7 +133,7 @@ class Fleet:
                     break
             else:
                 return standing.preferred
-        return self._routable_now(standing, now, exclude, path)
+        return self._usable(standing, now, exclude, path)
 
     def _stand(self, key: tuple[ModelId, frozenset[str], str]) -> _Standing:
         """Work out, and keep, the replicas of a model in some regions."""
@@ -152,9 +152,7 @@ class Fleet:
         self._standing[key] = standing
         return standing
 
-    def _routable_now(
-        self, standing: _Standing, now: float, exclude: Collection[ReplicaId], path: str
-    ) -> Sequence[Replica]:
+    def _usable(self, standing: _Standing, now: float, exclude: Collection[ReplicaId], path: str) -> Sequence[Replica]:
         """``routable`` while replicas fail or are in slow start, or for a retry."""
         known = [r for r in standing.known if r.id not in exclude]
         sound: list[Replica] = []

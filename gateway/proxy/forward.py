@@ -112,9 +112,7 @@ class Forwarder:
             attempt.trace_headers,
             forward_authorization=self._forward_authorization,
         )
-        path = request.path or request.endpoint
-        if request.query:
-            path = f"{path}?{request.query.decode('latin-1')}"
+        path = (request.path or request.endpoint) + (f"?{request.query.decode('latin-1')}" if request.query else "")
         relay = ResponseRelay(request, sink, attempt, self._limits)
         relay.client_key = self._forward_authorization and replica.authorization is None
         if attempt.deadline <= relay.sent_at:

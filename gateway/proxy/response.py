@@ -112,7 +112,6 @@ class ResponseRelay:
         self._usage: Usage | None = None
         self._rest = b""
         self._parts: deque[bytes] = deque()  # received and not passed on yet
-        self._max_held = _MAX_HELD_BYTES
         self.status: int | None = None
         self.started = False
         self.problem = ""
@@ -135,7 +134,7 @@ class ResponseRelay:
         if status == _OK and named.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             own = (*own, _UNBUFFERED)
             if self._request.path:
-                self._max_held = 0  # events of another API, such as a transcript's: passed on as they come
+                self._scan = UsageScan()  # another API's events, such as a transcript's: passed on as they come
             else:
                 self._streamed = True
                 self._filter = EventFilter(keep_usage=self._request.usage_wanted, seam=self._attempt.seam)
@@ -161,7 +160,7 @@ class ResponseRelay:
                 self.content_at = self.content_at or now
             self._answers(now)
             self._body += data
-            if self._scan is not None or len(self._body) > self._max_held:
+            if self._scan is not None or len(self._body) > _MAX_HELD_BYTES:
                 self._pass_on()
             return
         size = len(data)

@@ -7,7 +7,7 @@ from gateway.api.dialects import Dialect
 from gateway.api.generation import GenerationExchange
 from gateway.api.public import PublicApp
 from gateway.core.exchange import Exchange, Receiver
-from gateway.core.request import ENGINE_PATHS, Endpoint, EnginePath
+from gateway.core.request import ENGINE_PATHS, FORM, JSON, Endpoint, EnginePath
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.tasks import Continuation
 
@@ -42,7 +42,7 @@ class PublicHandler:
         called = self._called.get(exchange.path)
         if called is not None and exchange.method == "POST":
             return GenerationExchange(self._generations, exchange, *called)
-        passed = self._app.passthrough.get(exchange.path.removesuffix("/"))
-        if passed is not None and exchange.method in ("GET", "POST"):
+        if (path := exchange.path.removesuffix("/")) in self._app.passthrough and exchange.method in ("GET", "POST"):
+            passed = EnginePath(path, (JSON, FORM), needs_model=False, method=exchange.method)
             return GenerationExchange(self._generations, exchange, passed)
         return self._asgi(exchange)
