@@ -105,9 +105,8 @@ class CandidateFinder:
         if request.warmup_target is not None:
             return self._warmed(context, request.warmup_target)
         regions = request.caller.tenant.regions
-        path = request.path
-        replicas = self._fleet.routable(model, time.monotonic(), context.tried, regions, path)
-        kept = self._kept.get((model, regions, path))
+        replicas = self._fleet.routable(model, time.monotonic(), context.tried, regions, request.path)
+        kept = self._kept.get((model, regions, request.path))
         if (
             kept is not None
             and kept.version == self._fleet.version
@@ -115,7 +114,7 @@ class CandidateFinder:
         ):
             found = kept.candidates
         else:
-            found = self._of_replicas(model, regions, path, replicas, keep=not context.tried)
+            found = self._of_replicas(model, regions, request.path, replicas, keep=not context.tried)
         if len(found.targets) > len(replicas) and (rank := asked_rank(request.headers)) is not None:
             asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
             if asked:

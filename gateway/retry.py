@@ -21,7 +21,6 @@ from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.core.ports import Lease, PrefixIndex, Sink
-from gateway.core.request import ENGINE_PATHS
 from gateway.fleet.failures import failure_stage, record_answer, record_outcome
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import Ticket
@@ -37,9 +36,6 @@ _log = structlog.get_logger("gateway.flow")
 _OK = int(HTTPStatus.OK)
 _COMPLETE = Ending.COMPLETE
 
-
-_UNCOMPUTED = frozenset(each.path for each in ENGINE_PATHS if not each.computes)
-"""Their answers do not show that the engine computes."""
 
 _COLD_SHARE = 0.4
 """Share of the time without the cached prefix that a first token may take in any case."""
@@ -286,7 +282,8 @@ class Attempts:
             outcome = stream.note(outcome)
         if context.trace is not None:
             context.trace.relayed(outcome)
-        if outcome.status == _OK and outcome.ending is _COMPLETE and context.encoded.request.path not in _UNCOMPUTED:
+        shown = not context.encoded.request.path.endswith("tokenize")  # which engines answer without computing
+        if outcome.status == _OK and outcome.ending is _COMPLETE and shown:
             record_answer(replica, attempt.dispatched_at, time.monotonic())
         else:
             self._record_outcome(context, attempt, outcome)

@@ -14,8 +14,7 @@ from gateway.core.portions import Portioned
 from gateway.core.request import FORM, JSON, EnginePath
 
 _MAX_PARTS = 256
-_MAX_PART_HEAD = 4096
-_MAX_MODEL_BYTES = 1024
+_MAX_PART_BYTES = 4096
 
 
 def passed_fields(
@@ -71,7 +70,7 @@ def _form_model(body: bytes, content_type: bytes) -> Portioned[dict[str, Any]]:
         start = at + len(delimiter) - 2
         if at == 1 or body.startswith(b"--", start):
             return fields
-        head_end = body.find(b"\r\n\r\n", start, start + _MAX_PART_HEAD)
+        head_end = body.find(b"\r\n\r\n", start, start + _MAX_PART_BYTES)
         if head_end < 0:
             break
         end = yield from _position(body, delimiter, head_end + 2)  # that of an empty part follows its head
@@ -79,7 +78,7 @@ def _form_model(body: bytes, content_type: bytes) -> Portioned[dict[str, Any]]:
         name = message_from_bytes(body[start + 2 : head_end]).get_param("name", "", "content-disposition")
         if collapse_rfc2231_value(name) == "model":
             value = body[head_end + 4 : end if end >= 0 else None]
-            if fields or len(value) > _MAX_MODEL_BYTES:
+            if fields or len(value) > _MAX_PART_BYTES:
                 break
             fields["model"] = value.decode("utf-8", "replace")
         at = end + 2

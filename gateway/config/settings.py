@@ -283,10 +283,7 @@ class Settings(BaseModel):
         known = {str(Endpoint.CHAT), *map(str, ENGINE_PATHS), *self.server.passthrough_paths}
         named = {path for model in self.models for replica in model.replicas for path in replica.endpoints or ()}
         if unknown := named - known:
-            yield (
-                ("models", "replicas", "endpoints"),
-                f"unknown: {min(unknown)[:99]!r} (use {', '.join(sorted(known))})",
-            )
+            yield ("models",), f"unknown path in endpoints: {min(unknown)[:99]!r} (use {', '.join(sorted(known))})"
         yield from canon_mistakes(self.canon, [model.id for model in self.models])
         if self.isolation != "none" and self.spaces.secret is None:
             yield (

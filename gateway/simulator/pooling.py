@@ -11,7 +11,6 @@ from gateway.simulator.requests import RequestReader
 from gateway.tokenize.local import LocalEncoder
 
 _FIRST, _SECOND = ("query", "queries", "text_1"), ("documents", "items", "text_2")
-_SCORING = ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")
 
 
 def pooling_routes(reader: RequestReader, encoder: LocalEncoder) -> Routes:
@@ -49,6 +48,6 @@ def pooling_routes(reader: RequestReader, encoder: LocalEncoder) -> Routes:
             raise EngineError(400, "tokens must be a list of token ids", "tokens")
         await call.reply.json({"prompt": encoder.decode(tokens)})
 
-    routes: Routes = {("POST", path): score for path in _SCORING}
+    routes: Routes = {("POST", path): score for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")}
     routes |= {("POST", f"/v1/audio/{name}"): transcribe for name in ("transcriptions", "translations")}
     return routes | {("POST", "/v1/embeddings"): embed, ("POST", "/detokenize"): detokenize}
