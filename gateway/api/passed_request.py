@@ -13,7 +13,6 @@ from gateway.core.json_portions import PORTION, JsonLimits
 from gateway.core.portions import Portioned
 from gateway.core.request import FORM, JSON, EnginePath
 
-_MAX_PARTS = 256
 _MAX_PART_BYTES = 4096
 
 
@@ -43,7 +42,13 @@ def passed_fields(
         asked = parse_qs(exchange.query.decode("latin-1"))
         fields: dict[str, Any] = {"model": asked["model"][-1]} if "model" in asked else {}
     elif media_type(exchange.named) == FORM:
-        fields = yield from _form_model(body, exchange.named[b"content-type"])
+        try:
+            fields = yield from _form_model(body, exchange.named[b"content-type"])
+        except (LookupError, TypeError, ValueError):  # Python's parser raises these for malformed parameters
+            problem = (
+                "no boundary, over 256 parts, a head over 4096 bytes or 16 parameters, or two models or a long one"
+            )
+            raise BadRequest(f"The form cannot be read ({problem}).", code="invalid_form") from None
     else:
         fields = yield from parsed_object(body, limits, hold)
     if fields.get("model") is None and not called.needs_model:
@@ -65,13 +70,13 @@ def _form_model(body: bytes, content_type: bytes) -> Portioned[dict[str, Any]]:
     boundary = message_from_bytes(b"content-type: " + content_type).get_boundary("")
     delimiter, fields = b"\r\n--" + boundary.encode("latin-1", "replace"), dict[str, Any]()
     at = 0 if body.startswith(delimiter[2:]) else (yield from _position(body, delimiter, 0)) + 2
-    for _ in range(_MAX_PARTS if boundary else 0):
+    for _ in range(256 if boundary else 0):
         # A delimiter begins at ``at``, without its line end; at 1 there is none.
         start = at + len(delimiter) - 2
         if at == 1 or body.startswith(b"--", start):
             return fields
         head_end = body.find(b"\r\n\r\n", start, start + _MAX_PART_BYTES)
-        if head_end < 0:
+        if head_end < 0 or body.count(b";", start, head_end) > 16:  # their parser takes quadratic time
             break
         end = yield from _position(body, delimiter, head_end + 2)  # that of an empty part follows its head
         # Python's own parser of headers, as in the engines' servers: both have to see the same names.
@@ -82,8 +87,7 @@ def _form_model(body: bytes, content_type: bytes) -> Portioned[dict[str, Any]]:
                 break
             fields["model"] = value.decode("utf-8", "replace")
         at = end + 2
-    problem = "no boundary, more than 256 parts, a head of more than 4096 bytes, or two models, or one too long"
-    raise BadRequest(f"The form cannot be read ({problem}).", code="invalid_form")
+    raise ValueError("no form")
 
 
 def _position(body: bytes, wanted: bytes, start: int) -> Portioned[int]:

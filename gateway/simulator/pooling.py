@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
-from gateway.simulator.call import Call, EngineError, Routes
+from gateway.simulator.call import Call, Routes
 from gateway.simulator.requests import RequestReader
 from gateway.tokenize.local import LocalEncoder
 
@@ -44,9 +44,7 @@ def pooling_routes(reader: RequestReader, encoder: LocalEncoder) -> Routes:
         await call.reply.json({"text": f"A form of {len(call.body)} bytes."})
 
     async def detokenize(call: Call) -> None:
-        if not isinstance(tokens := call.fields().get("tokens"), list):
-            raise EngineError(400, "tokens must be a list of token ids", "tokens")
-        await call.reply.json({"prompt": encoder.decode(tokens)})
+        await call.reply.json({"prompt": encoder.decode(call.fields().get("tokens", []))})
 
     routes: Routes = {("POST", path): score for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")}
     routes |= {("POST", f"/v1/audio/{name}"): transcribe for name in ("transcriptions", "translations")}

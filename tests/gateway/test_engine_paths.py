@@ -217,6 +217,9 @@ async def test_what_is_no_request(behind, scripted, path):
         (FORM, form((b'name="model"', b"demo" * 2000))),
         (FORM, form(*[FILE] * 300, MODEL)),
         (FORM, form((b'name="file"; filename="%b"' % (b"a" * 5000), b""), MODEL)),
+        (FORM, form((b'name="file"' + b';a="' * 900, b""), MODEL)),  # a parser of headers would take seconds for many
+        (FORM, form((b"name*=x; name*1=y", b"z"), MODEL)),
+        ({"content-type": "multipart/form-data; boundary*=x; boundary*1=y"}, WHOLE),
     ],
 )
 async def test_what_is_no_form(behind, scripted, headers, body):
