@@ -45,9 +45,7 @@ def passed_fields(
         try:
             fields = yield from _form_model(body, exchange.named[b"content-type"])
         except (LookupError, TypeError, ValueError):  # Python's parser raises these for malformed parameters
-            problem = (
-                "no boundary, over 256 parts, a head over 4096 bytes or 16 parameters, or two models or a long one"
-            )
+            problem = "no boundary, over 256 parts, a head over 4096 bytes or 16 parameters, or two models"
             raise BadRequest(f"The form cannot be read ({problem}).", code="invalid_form") from None
     else:
         fields = yield from parsed_object(body, limits, hold)
