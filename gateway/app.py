@@ -334,6 +334,7 @@ class Gateway:
         await configure_explain(self._explain, settings)
         await self._warmer.reload(settings.warm)
         self._warmer.warm_applications(changed_prompts)
+        self.public.passthrough = settings.server.passthrough_paths
         await self._models.reload(
             settings.models, self._replica_events.on_version, isolated=settings.isolation != "none"
         )
@@ -443,7 +444,9 @@ class Gateway:
             stopping=lambda: self._leaving,
         )
         root_path = self._settings.server.root_path
-        return PublicApp(generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path)
+        public = PublicApp(generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path)
+        public.passthrough = settings.server.passthrough_paths
+        return public
 
     def _gpus(self, model: ModelId) -> float:
         """GPUs of one replica of a model."""

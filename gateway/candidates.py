@@ -10,12 +10,14 @@ from gateway.core.errors import NoReplica
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex
 from gateway.core.replica_state import DrainCause
+from gateway.core.request import Endpoint
+from gateway.fleet.failures import not_served
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.replica import Replica
 from gateway.proxy import asked_rank
 
 _MAX_KEPT = 256
-"""Pairs of a model and regions for which the candidates are kept."""
+"""Models, with regions and paths, for which the candidates are kept."""
 
 
 class TargetGroup:
@@ -91,7 +93,7 @@ class CandidateFinder:
         self._fleet = fleet
         self._index = index
         self._default_block_size = default_block_size
-        self._kept: dict[tuple[ModelId, frozenset[str]], _Kept] = {}
+        self._kept: dict[tuple[ModelId, frozenset[str], str], _Kept] = {}
 
     def candidates(self, context: RequestContext) -> Candidates:
         """The candidates of a request: every rank of every routable replica, or the rank that the client requests.
@@ -103,8 +105,8 @@ class CandidateFinder:
         if request.warmup_target is not None:
             return self._warmed(context, request.warmup_target)
         regions = request.caller.tenant.regions
-        replicas = self._fleet.routable(model, time.monotonic(), context.tried, regions)
-        kept = self._kept.get((model, regions))
+        replicas = self._fleet.routable(model, time.monotonic(), context.tried, regions, request.path)
+        kept = self._kept.get((model, regions, request.path))
         if (
             kept is not None
             and kept.version == self._fleet.version
@@ -112,7 +114,7 @@ class CandidateFinder:
         ):
             found = kept.candidates
         else:
-            found = self._of_replicas(model, regions, replicas, keep=not context.tried)
+            found = self._of_replicas(model, regions, request.path, replicas, keep=not context.tried)
         if len(found.targets) > len(replicas) and (rank := asked_rank(request.headers)) is not None:
             asked = {target: replica for replica in replicas if (target := replica.asked_target(rank)) is not None}
             if asked:
@@ -133,6 +135,7 @@ class CandidateFinder:
             for replica in self._fleet.of(model)
             for target in replica.targets
             if target not in candidates.targets
+            and replica.serves()
             and (replica.down_since is None or now - replica.down_since < gone_after_seconds)
         }
         return TargetGroup(others, self.block_size)
@@ -143,11 +146,14 @@ class CandidateFinder:
         return reported or chain_block_size(replica.facts.block_size or self._default_block_size)
 
     def _of_replicas(
-        self, model: ModelId, regions: frozenset[str], replicas: Sequence[Replica], *, keep: bool
+        self, model: ModelId, regions: frozenset[str], path: str, replicas: Sequence[Replica], *, keep: bool
     ) -> Candidates:
         """Every rank of some replicas."""
         if not replicas:
-            allowed = [each for each in self._fleet.of(model) if not regions or each.region in regions]
+            known = self._fleet.of(model)
+            if known and not any(each.serves(path) for each in known):
+                raise not_served(path or Endpoint.CHAT, model)
+            allowed = [each for each in known if each.serves(path) and (not regions or each.region in regions)]
             where = f" in {' or '.join(sorted(regions))}" if regions else ""
             sleeps = allowed and all(DrainCause.SLEEPING in each.drain_causes for each in allowed)
             what = "sleeps; wake one (POST /wake_up at the engine)" if sleeps else "takes requests"
@@ -160,7 +166,7 @@ class CandidateFinder:
         if keep:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            self._kept[model, regions] = _Kept(self._fleet.version, replicas, found)
+            self._kept[model, regions, path] = _Kept(self._fleet.version, replicas, found)
         return found
 
     def _warmed(self, context: RequestContext, target: Target) -> Candidates:

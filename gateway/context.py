@@ -24,7 +24,7 @@ from gateway.core.ports import CanonicalRequest, Grant, Lease
 from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.space import NO_SPACE, ModelVersion, SpaceGrant
-from gateway.fleet.failures import REFUSALS
+from gateway.fleet.failures import REFUSALS, not_served
 from gateway.fleet.prompt_rules import PromptRules
 from gateway.fleet.replica import Replica
 from gateway.proxy.request_body import EngineBody
@@ -279,7 +279,7 @@ def is_declined(outcome: Outcome) -> bool:
     return outcome.ending is Ending.COMPLETE and outcome.status != 200
 
 
-def response_failure(outcome: Outcome, model: ModelId) -> GatewayError | None:
+def response_failure(outcome: Outcome, model: ModelId, path: str = "") -> GatewayError | None:
     """The error to send, if the client has got nothing yet; None otherwise.
 
     No replica could be connected to, a timeout expired, or the replica failed before it answered.
@@ -291,6 +291,8 @@ def response_failure(outcome: Outcome, model: ModelId) -> GatewayError | None:
             f"No replica of model {model!r} can be connected to. Try again in a moment.", code="no_replica"
         )
     if outcome.ending is Ending.REFUSED:
+        if path and outcome.status in (404, 405):
+            return not_served(path, model)
         return UpstreamFailed(
             f"No replica of model {model!r} takes the gateway's requests: {REFUSALS[outcome.status or 0][0]}. The"
             " gateway's log (`attempt_failed`) says what to correct.",

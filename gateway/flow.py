@@ -30,6 +30,7 @@ from gateway.context import (
 from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
+from gateway.core.numbers import MAX_SEQUENCES, batch_size
 from gateway.core.outcome import Ending
 from gateway.core.portions import Portioned, finished
 from gateway.core.ports import Grant, Holding, Observer, PrefixIndex, PromptObserver, Sink
@@ -129,6 +130,7 @@ class Flow:
         self._turns = turns
         self._experiment = experiment
         self._taking_turns = chooser.with_policy("round_robin")
+        self._by_load = chooser.with_policy("least_load")
 
     async def serve(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None = None) -> None:
         """Answer one request.
@@ -157,11 +159,12 @@ class Flow:
                 self._observe(context, None, error.status, error.code)
                 raise
             served = self._attempts.give_up(context, context.placed, sink)
-        explained = self._explains.enabled
+        explained = self._explains.enabled and not context.encoded.request.path
         replies = await self._settler.settle(context, served, explained=explained)
         outcome, status, failure = served.outcome, served.outcome.status, None
         if outcome.ending is not _COMPLETE or status is None:
-            status, failure = response_status(outcome), response_failure(outcome, context.encoded.model.id)
+            failure = response_failure(outcome, context.encoded.model.id, context.encoded.request.path)
+            status = response_status(outcome) if failure is None else failure.status
         settled = self._observe(context, served, status, failure.code if failure else None)
         if explained:
             self._explain(context, served, settled, replies)
@@ -175,7 +178,7 @@ class Flow:
         """Count the request for the retry budget, and set its deadline."""
         self._attempts.begin(request.received_at)
         source = client_family(request.headers)
-        if self._experiment.is_running:
+        if self._experiment.is_running and not request.path:
             request = self._experiment.assigned(request, source)
         limit = self._relay.total_timeout_seconds
         timeout = limit if request.timeout_seconds is None else min(limit, request.timeout_seconds)
@@ -193,7 +196,9 @@ class Flow:
         A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``.
         """
         try:
-            if context.placed is None:
+            if context.encoded.request.path and context.placed is None:
+                self._measure(context)
+            elif context.placed is None:
                 encoded, asked = context.encoded, context.encoded.asked
                 encoded.space = self._spaces.enter(asked.caller, encoded.model.version(), asked.fields, time.time())
                 if asked.assignment is not None and asked.assignment.salted:
@@ -220,6 +225,15 @@ class Flow:
             elif sink.interrupted:
                 raise shutting_down() from None
             raise
+
+    def _measure(self, context: RequestContext) -> None:
+        """Find the space of a request to an ``EnginePath``, and estimate its tokens: four bytes are one."""
+        encoded, request, context.indexed = context.encoded, context.encoded.request, False
+        if len(request.fields) > 1:  # prompts, and not just the model
+            encoded.space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
+            encoded.tokens = len(request.body) // 4
+            encoded.sequences = min(batch_size(request.fields), MAX_SEQUENCES)
+            context.grant.charge(encoded.tokens, time.monotonic())
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
@@ -308,6 +322,8 @@ class Flow:
         loads = loads_at(candidates.load_sources, now)
         assignment = encoded.asked.assignment
         chooser = self._chooser if assignment is None or not assignment.is_held_out else self._taking_turns
+        if encoded.request.path:
+            chooser = self._by_load
         decision = chooser.choose(
             [_with_ahead(load, ahead) for load in loads] if ahead else loads,
             holdings,

@@ -52,14 +52,14 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
         if outcome.ttft_seconds is not None:
             ttft = served.dispatched_at - request.received_at + outcome.ttft_seconds
         if usage is not None:
-            saved_prefill_seconds = (usage.cached_tokens or 0) * per_token
+            saved_prefill_seconds = 0.0 if request.path else (usage.cached_tokens or 0) * per_token
             if source in EXACT_SOURCES and not resumed:
                 parity = usage.prompt_tokens == encoded.tokens
     # By position, with the names where they do not show: by keyword, so many fields take 3 us, and 0.3 us so.
     return Settlement(
         request.request_id,
         request.model,
-        request.endpoint,
+        request.path or request.endpoint,
         placed.decision if placed else None,
         outcome.ending if outcome else None,
         status,
@@ -69,7 +69,7 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
         source,
         usage.prompt_tokens if usage else encoded.tokens,
         placed.decision.held_tokens if placed else 0,  # predicted_tokens
-        usage.cached_tokens if usage else None,
+        usage.cached_tokens if usage and not request.path else None,
         usage.completion_tokens if usage else None,
         parity,
         saved_prefill_seconds,

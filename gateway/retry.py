@@ -282,7 +282,8 @@ class Attempts:
             outcome = stream.note(outcome)
         if context.trace is not None:
             context.trace.relayed(outcome)
-        if outcome.status == _OK and outcome.ending is _COMPLETE:
+        shown = not context.encoded.request.path.endswith("tokenize")  # which engines answer without computing
+        if outcome.status == _OK and outcome.ending is _COMPLETE and shown:
             record_answer(replica, attempt.dispatched_at, time.monotonic())
         else:
             self._record_outcome(context, attempt, outcome)
@@ -353,9 +354,11 @@ class Attempts:
     def _record_outcome(self, context: RequestContext, attempt: Attempt, outcome: Outcome) -> None:
         """Record the outcome of an attempt with its replica, and log a failure."""
         replica, request = attempt.placed.replica, context.encoded.request
-        if not _is_slow_answer(attempt, outcome.ending, streamed=request.stream):
-            record_outcome(replica, outcome, attempt.dispatched_at, time.monotonic())
         stage = failure_stage(outcome.ending, outcome.status, started=outcome.has_content)
+        # A replica that refuses a path, or answers it by 500, may serve all others.
+        is_of_path = bool(request.path) and stage in (None, FailureStage.REFUSED)
+        if not is_of_path and not _is_slow_answer(attempt, outcome.ending, streamed=request.stream):
+            record_outcome(replica, outcome, attempt.dispatched_at, time.monotonic())
         if stage is None:
             return
         context.failures.append(stage)
@@ -371,14 +374,18 @@ class Attempts:
 
     def _can_continue(self, context: RequestContext) -> bool:
         """Whether a stream that broke off can be continued; verified with vLLM only."""
-        kinds = {replica.facts.kind for replica in self._fleet.of(context.encoded.model.id) if replica.up}
+        kinds = {
+            replica.facts.kind
+            for replica in self._fleet.of(context.encoded.model.id)
+            if replica.up and replica.serves()
+        }
         return context.stream is not None and kinds == {EngineKind.VLLM} and context.stream.can_go_on()
 
     def _has_other_replica(self, encoded: Encoded, tried: set[ReplicaId], now: float) -> bool:
         """Whether a replica that was not tried can take the request."""
         request = encoded.request
         return request.warmup_target is None and bool(
-            self._fleet.routable(encoded.model.id, now, tried, request.caller.tenant.regions)
+            self._fleet.routable(encoded.model.id, now, tried, request.caller.tenant.regions, request.path)
         )
 
 
@@ -409,6 +416,8 @@ def _is_slow_answer(attempt: Attempt, ending: Ending, *, streamed: bool) -> bool
 
 def _expected_seconds(encoded: Encoded, decision: Decision, replica: Replica, prefill_ahead: int) -> float:
     """Expected time from now to the first content; see ``InflightRequest``."""
+    if encoded.request.path:
+        return math.inf
     speed = replica.speed
     computed = prefill_ahead + encoded.tokens - decision.held_tokens
     seconds = speed.longest_first_content(computed, streamed=encoded.request.stream)
@@ -424,6 +433,10 @@ def _own_headers(context: RequestContext, decision: Decision, now: float) -> lis
     headers = [
         (b"x-request-id", encoded.request.request_id.encode()),
         (b"x-gateway-replica", decision.target.replica.encode()),
+    ]
+    if encoded.request.path:
+        return [*headers, *context.grant.headers(now)]
+    headers += [
         (b"x-gateway-decision", decision.kind.encode()),
         (b"x-gateway-prompt-tokens", b"%d" % encoded.tokens),
         (b"x-gateway-prefix-tokens", b"%d" % decision.held_tokens),

@@ -73,6 +73,8 @@ class Settler:
             return ()
         if outcome.usage is not None and _is_plausible(outcome.usage.prompt_tokens, encoded):
             grant.correct(outcome.usage.prompt_tokens)
+        if encoded.request.path:
+            return ()
         self._screen.answered(encoded.asked, encoded.space.id)
         if not served.resumed:
             replica.answered(outcome.usage, served.placed.decision.held_tokens)

@@ -21,6 +21,7 @@ from gateway.api.dialects.dialect import problem_of
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request, parsed_object
+from gateway.api.passed_request import media_type, passed_fields
 from gateway.api.routes import request_id_of
 from gateway.context import shutting_down
 from gateway.core.application import Application
@@ -28,7 +29,7 @@ from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, Unsup
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
 from gateway.core.ports import Grant, Observer
-from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.request import JSON, ChatRequest, Endpoint, EnginePath
 from gateway.core.settlement import Refusal
 from gateway.flow import Flow
 from gateway.tasks import Continuation, start_eagerly
@@ -178,6 +179,10 @@ class Generations:
             share.add(len(body))  # for the translated body, until the request is over
             query, fields = b"", translated.fields
             body = body_of(fields)
+        elif isinstance(called := generation.endpoint, EnginePath):
+            known = [model for model in self._models if grant.caller.may_use(model)]
+            reading = passed_fields(called, exchange, body, known=known, limits=self._limits, hold=share.add)
+            fields = await self._turns.run(reading, tenant)
         parsing = parse_request(
             generation.endpoint,
             query,
@@ -206,8 +211,8 @@ class Generations:
         """Report a request that was refused before the service."""
         if grant is not None and error.is_final:
             grant.refuse(time.monotonic())
-        caller = error.caller if grant is None else grant.caller
-        refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
+        caller, called = error.caller if grant is None else grant.caller, str(generation.endpoint)
+        refusal = Refusal(generation.request_id, called, error.status, error.code, generation.peer, caller)
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)
@@ -262,7 +267,7 @@ class GenerationExchange:
     )
 
     def __init__(
-        self, port: Generations, exchange: Exchange, endpoint: Endpoint, dialect: Dialect | None = None
+        self, port: Generations, exchange: Exchange, endpoint: Endpoint | EnginePath, dialect: Dialect | None = None
     ) -> None:
         self._generations = port
         self.exchange = exchange
@@ -288,8 +293,8 @@ class GenerationExchange:
             self._grant = grant = port.gate.admit(headers, named, self.peer, time.time(), time.monotonic())
             if self.trace is not None:
                 self.trace.end_stage("admission")
-            if named.get(b"content-type") != _JSON or b"content-encoding" in named:
-                _check_media(named, headers)
+            if named.get(b"content-type") != _JSON or b"content-encoding" in named or isinstance(endpoint, EnginePath):
+                _check_media(exchange, endpoint.media if isinstance(endpoint, EnginePath) else (JSON,))
             self._share = Share(port.held, grant.caller.tenant.id)
             length = named.get(b"content-length", b"")
             if len(length) > port.digits_allowed and (declared_length(length) or 0) > port.max_body_bytes:
@@ -401,7 +406,7 @@ class GenerationExchange:
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(
-            f"The body is larger than {self._generations.max_body_bytes} bytes. Send a shorter prompt, or raise"
+            f"The body is larger than {self._generations.max_body_bytes} bytes. Send a shorter one, or raise"
             " server.max_body_bytes.",
             code="request_too_large",
         )
@@ -425,13 +430,13 @@ def declared_length(value: bytes) -> int | None:
     return int(value)
 
 
-def _check_media(named: dict[bytes, bytes], headers: Sequence[tuple[bytes, bytes]]) -> None:
-    declared = named.get(b"content-type", b"").decode("latin-1")
-    kind = declared.partition(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+def _check_media(exchange: Exchange, media: Sequence[str]) -> None:
+    named, headers = exchange.named, exchange.headers
+    if exchange.method == "POST" and media_type(named) not in media:
+        declared = named.get(b"content-type", b"").decode("latin-1")
         found = f"not {declared[:100]!r}" if declared else "and the header is missing"
         raise UnsupportedMediaType(
-            f"The body must be sent with `content-type: application/json`, {found}.", code="unsupported_media_type"
+            f"The body must be sent with `content-type: {' or '.join(media)}`, {found}.", code="unsupported_media_type"
         )
     if b"content-encoding" not in named:
         return
@@ -439,6 +444,6 @@ def _check_media(named: dict[bytes, bytes], headers: Sequence[tuple[bytes, bytes
         encoding = value.decode("latin-1").strip().lower()
         if name == b"content-encoding" and encoding not in ("", "identity"):
             raise UnsupportedMediaType(
-                f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send plain JSON.",
+                f"Request bodies cannot be compressed (content-encoding: {encoding[:40]}). Send it plain.",
                 code="unsupported_encoding",
             )

@@ -23,9 +23,9 @@ from gateway.api.request_numbers import check_numbers
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import PORTION, InvalidJson, JsonLimits, TooMuchJson, scanned, upper_bounds
-from gateway.core.numbers import MAX_SEQUENCES
+from gateway.core.numbers import MAX_SEQUENCES, batch_size
 from gateway.core.portions import Portioned
-from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.request import ChatRequest, Endpoint, EnginePath
 from gateway.core.tenant import Caller
 
 _MAX_PROMPTS = 4096
@@ -42,7 +42,7 @@ _SECONDS = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 
 
 def parse_request(
-    endpoint: Endpoint,
+    endpoint: Endpoint | EnginePath,
     query: bytes,
     body: bytes,
     headers: Sequence[tuple[bytes, bytes]],
@@ -90,6 +90,9 @@ def parse_request(
         BadRequest: the body violates the API; message, param and code name the field and the fix.
         NotFound: the model, or the prompt, is unknown.
     """
+    path, method = "", "POST"
+    if isinstance(endpoint, EnginePath):
+        path, method, endpoint, prompts = endpoint.path, endpoint.method, Endpoint.COMPLETIONS, None
     if fields is None:
         fields = yield from parsed_object(body, limits, hold)
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
@@ -104,19 +107,23 @@ def parse_request(
     model = fields.get("model")
     if not isinstance(model, str) or model not in models or (caller.models is not None and not caller.may_use(model)):
         raise _no_model(model, [each for each in models if caller.may_use(each)])
-    stream = fields.get("stream")
-    if stream is not None and not isinstance(stream, bool):
-        raise _wrong_type("stream", "a boolean")
-    options = fields.get("stream_options")
-    if options is not None and not isinstance(options, dict):
-        raise _wrong_type("stream_options", "an object")
-    if endpoint is _CHAT:
-        further = _check_chat(fields, limits)
-        if further is not None:
-            yield from further
-    else:
-        yield from _check_prompt(fields)
-    check_numbers(endpoint, fields, max_sequences)
+    stream = options = None
+    if path and batch_size(fields) > max_sequences:
+        raise BadRequest(f"More than {max_sequences} inputs (server.max_sequences).", code="too_many_prompts")
+    if not path:
+        stream = fields.get("stream")
+        if stream is not None and not isinstance(stream, bool):
+            raise _wrong_type("stream", "a boolean")
+        options = fields.get("stream_options")
+        if options is not None and not isinstance(options, dict):
+            raise _wrong_type("stream_options", "an object")
+        if endpoint is _CHAT:
+            further = _check_chat(fields, limits)
+            if further is not None:
+                yield from further
+        else:
+            yield from _check_prompt(fields)
+        check_numbers(endpoint, fields, max_sequences)
     # By position: by keyword, so many fields take ten times as long.
     return ChatRequest(
         endpoint,
@@ -139,6 +146,8 @@ def parse_request(
         None,  # assignment
         None,  # restores
         dialect,
+        path,
+        method,
     )
 
 

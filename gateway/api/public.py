@@ -1,6 +1,6 @@
-"""The public port: generation requests in ``generation``, everything else on Starlette."""
+"""The public port: requests to the engines in ``generation``, everything else on Starlette."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
@@ -30,6 +30,7 @@ class PublicApp:
         cors: The same.
         root_path: The same.
         dialects: The same.
+        passthrough: Further paths of the engines that are served now.
         routes: The other routes.
     """
 
@@ -48,6 +49,7 @@ class PublicApp:
         self.cors = cors
         self.root_path = root_path
         self.dialects = dialects or {}
+        self.passthrough: Collection[str] = ()
         self._observer = observer
         self.routes: HttpRoutes = build_routes(catalog, gate, observer)
 

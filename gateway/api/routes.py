@@ -21,14 +21,15 @@ from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFo
 from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ids import RequestId
 from gateway.core.ports import Observer
-from gateway.core.request import Endpoint
+from gateway.core.request import ENGINE_PATHS, Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _MODELS = "/v1/models"
-_SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"
+_POSTED = (*Endpoint, *ENGINE_PATHS)
+_SERVED = f"{', '.join(f'POST {path!s}' for path in _POSTED)} and GET {_MODELS}"
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -126,9 +127,9 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
             None if ready else {"retry-after": "2"},
         )
 
-    for endpoint in Endpoint:
+    for path in _POSTED:
         # POST is handled before. The route answers every other method with a 405 that names POST.
-        app.add_route(str(endpoint), _answered_elsewhere, methods=["POST"])
+        app.add_route(str(path), _answered_elsewhere, methods=["POST"])
 
     _add_problem_handlers(app, observer)
     return app

@@ -73,6 +73,11 @@ class ReplicaSettings(TlsSettings):
     """Where the replica is, for tenants that are pinned to `regions`: letters, digits and `.`, `_`, `:`, `-`. Empty: in
     none, so that no pinned tenant's request ever goes there."""
 
+    endpoints: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=100)
+    """The only paths that the replica serves, such as `[/v1/embeddings]` where other replicas of the model generate.
+    `/v1/chat/completions` stands for everything that generates. Null: all that `docs/endpoints.md` lists. Can be
+    changed while the gateway runs. Too few: requests to what no replica serves are answered with 404."""
+
     drain: bool = False
     """Send the replica no more requests; those that it has end as they began. Can be changed while the gateway runs. An
     operator can order the same at the admin port (`POST /admin/api/replicas/drain`); a replica drains as long as one of

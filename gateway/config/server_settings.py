@@ -26,6 +26,13 @@ _ORIGIN = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]{0,31})://([A-Za-z0-9._*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?([/?#].*)?"
 )
 _PREFIX = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
+_NEVER_PASSED = re.compile(
+    "abort|adapter|admin|cache|chat|collective|completion|config|debug|docs|drain|dump|elastic|exit|expert|flush|freeze"
+    "|generat(?!ive_sc)|health|inference|internal|invocation|kill|kv_|load|logging|lora|memory|messages|metrics|model"
+    "|openapi|pause|/ping|profil|readyz|redoc|render|reset|responses|restart|resume|rpc|scal(?:e|ing)|server_info"
+    "|session|shutdown|simulator|sleep|slow_down|start|stop|terminate|trace|transfer|update|version|wake|weight"
+)
+"""Words in paths that manage engines, show their state, or generate past the prefix spaces."""
 _OWN_PORTS = {"http": "80", "https": "443"}
 _EXAMPLE_ORIGIN = "https://app.example.com"
 _SHOWN_ORIGIN = 100
@@ -140,6 +147,11 @@ class ServerSettings(BaseModel):
     cookies are never allowed. Where no keys are configured, every page of a listed origin, and with `*` every page that
     is opened on this network, can use the models."""
 
+    passthrough_paths: tuple[str, ...] = Field(default=(), max_length=100)
+    """Further paths of the engines that clients may call with GET and POST, such as `[/v1/classify, /pooling]`:
+    exactly these, at a replica of the request's model. Paths that manage an engine, show its state or generate are
+    refused here. Empty: none. Can be changed while the gateway runs."""
+
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, le=1024**3)
     """Largest request body, in bytes; a larger one is answered with 413. 16 MiB holds a prompt of a million tokens, and
     bounds what one client can make the gateway hold. Too small: long prompts and inline images are refused."""
@@ -224,6 +236,16 @@ class ServerSettings(BaseModel):
         if prefix and (not _PREFIX.fullmatch(prefix) or f"{prefix}/".startswith("/v1/")):
             raise ValueError("expected a path such as /llm, of A-Z a-z 0-9 . _ ~ - and single slashes, and not /v1")
         return prefix
+
+    @field_validator("passthrough_paths")
+    @classmethod
+    def _are_harmless_paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if not _PREFIX.fullmatch(path) or len(path) > 200:
+                raise ValueError("expected paths such as /v1/classify, of A-Z a-z 0-9 . _ ~ - and single slashes")
+            if found := _NEVER_PASSED.search(path.lower().replace("-", "_")):
+                raise ValueError(f"{path} is never passed on, because of {found[0]!r} in it (leave it out)")
+        return paths
 
     @field_validator("cors_origins")
     @classmethod

@@ -39,6 +39,7 @@ from gateway.config.tenant_checks import Mistake, mistakes
 from gateway.config.tenants_settings import AdmissionSettings, TenantSettings, is_open
 from gateway.config.warmup_settings import WarmSettings
 from gateway.core.canonical import RuleModes, read_modes
+from gateway.core.request import ENGINE_PATHS, Endpoint
 from gateway.core.tenant import ANYBODY, DEFAULT_TENANT
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -280,6 +281,10 @@ class Settings(BaseModel):
             models=[model.id for model in self.models],
             regions=self._regions(),
         )
+        known = {str(Endpoint.CHAT), *map(str, ENGINE_PATHS), *self.server.passthrough_paths}
+        named = {path for model in self.models for replica in model.replicas for path in replica.endpoints or ()}
+        if unknown := named - known:
+            yield ("models",), f"unknown path in endpoints: {min(unknown)[:99]!r} (use {', '.join(sorted(known))})"
         yield from canon_mistakes(self.canon, [model.id for model in self.models])
         if self.isolation != "none" and self.spaces.secret is None:
             yield (

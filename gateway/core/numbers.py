@@ -46,3 +46,9 @@ def choices(fields: Mapping[str, Any]) -> int:
         if (value := fields.get(name)) is not None:
             found = max(found, whole(value) or 1)
     return found
+
+
+def batch_size(fields: Mapping[str, Any]) -> int:
+    """Sequences that an engine computes for embeddings and the like: items of the longest list but of token ids."""
+    lists = [value for value in fields.values() if isinstance(value, list) and value]
+    return max([len(value) for value in lists if not isinstance(value[0], int)], default=1)

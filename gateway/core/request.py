@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -19,6 +19,38 @@ class Endpoint(StrEnum):
     COMPLETIONS = "/v1/completions"
 
 
+JSON, FORM = "application/json", "multipart/form-data"
+
+
+class EnginePath(NamedTuple):
+    """An endpoint of the engines whose requests have no prefix to be placed by: they are passed on as they come.
+
+    Attributes:
+        path: The path, as clients and engines know it.
+        media: Media types of its bodies.
+        computes: Whether its JSON holds prompts: their tokens are limited, and what is cached of them kept apart.
+        needs_model: Whether a request has to name its model, even if there is only one.
+        method: HTTP method of the request.
+    """
+
+    path: str
+    media: tuple[str, ...] = (JSON,)
+    computes: bool = True
+    needs_model: bool = True
+    method: str = "POST"
+
+    def __str__(self) -> str:
+        return self.path
+
+
+ENGINE_PATHS = (
+    *map(EnginePath, ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")),
+    *(EnginePath(f"/v1/audio/{name}", (FORM,)) for name in ("transcriptions", "translations")),
+    *(EnginePath(path, computes=False, needs_model=False) for path in ("/tokenize", "/detokenize")),
+)
+"""Those that are always served; an operator may allow further ones."""
+
+
 LONG_BODY_BYTES = 2 * 1024 * 1024
 """Longer bodies hold images rather than text: request records omit them, and streams free them."""
 
@@ -32,13 +64,13 @@ _READ_LATER = frozenset(
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """One generation request.
+    """One generation request, or one to an ``EnginePath``, which has no prompt.
 
     Attributes:
-        endpoint: Which API was called.
+        endpoint: Which API was called; without a meaning where ``path`` is set.
         query: Query string as it came, without the question mark.
         body: The body as it came. Engines get this, not ``fields``.
-        fields: The body parsed; only to be read.
+        fields: The body parsed; only to be read. With a ``path`` just the model, unless there are prompts.
         headers: The client's headers in their order, names in lower case, values as they came.
         model: ``fields["model"]``.
         stream: Whether the client asked for server-sent events.
@@ -56,6 +88,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
         restores: Values of the client by the placeholders that stand for them in the prompt, to be put into the answer;
             None: the answer stays as it is.
         dialect: The API that the client speaks, if the request was translated from it; empty otherwise.
+        path: The ``EnginePath`` that was called; empty for a generation request.
+        method: HTTP method; of a generation request POST.
     """
 
     endpoint: Endpoint
@@ -78,6 +112,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     assignment: Assignment | None = None
     restores: Mapping[str, str] | None = None
     dialect: str = ""
+    path: str = ""
+    method: str = "POST"
 
     def __post_init__(self) -> None:
         if self.size < 0:

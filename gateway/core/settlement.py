@@ -20,7 +20,7 @@ class Settlement(msgspec.Struct, frozen=True):
     Attributes:
         request_id: Its id.
         model: Model id.
-        endpoint: Which API.
+        endpoint: Which API: an ``Endpoint``, or the path of an ``EnginePath``, whose requests have no prompt.
         decision: The placement; None if no replica could take it.
         ending: How it ended; None without a replica.
         status: HTTP status the client got; 499 if the client left before any.
@@ -51,7 +51,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     request_id: RequestId
     model: ModelId
-    endpoint: Endpoint
+    endpoint: str
     decision: Decision | None
     ending: Ending | None
     status: int
@@ -78,6 +78,11 @@ class Settlement(msgspec.Struct, frozen=True):
     assignment: Assignment | None = None
     prefill_seconds_per_token: float = 0.0
     ended_at: float = 0.0
+
+    @property
+    def has_prompt(self) -> bool:
+        """Whether its tokens belong to the figures about prefixes."""
+        return isinstance(self.endpoint, Endpoint)
 
 
 OTHER_ENDPOINT = "other"

@@ -10,6 +10,7 @@ from http import HTTPStatus
 import orjson
 import structlog
 
+from gateway.core.errors import NotFound
 from gateway.core.outcome import Ending, FailureStage, Outcome
 from gateway.fleet.replica import Replica
 
@@ -41,6 +42,11 @@ RETRIED = frozenset(_STAGE_OF_STATUS) | frozenset(REFUSALS)
 _MAX_SHOWN = 200
 
 _log = structlog.get_logger("gateway.proxy")
+
+
+def not_served(path: str, model: str) -> NotFound:
+    """The error for an endpoint that no replica of a model serves."""
+    return NotFound(f"No replica of model {model!r} serves {path}.", code="endpoint_not_served")
 
 
 def refusal(status: int, body: bytes, model: str, location: str, *, client_key: bool) -> str:

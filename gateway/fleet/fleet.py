@@ -14,7 +14,7 @@ _FIRST_REQUESTS = 1
 _NO_CARDS = ("", 0)
 
 _MAX_KEPT = 256
-"""Pairs of a model and regions for which the replicas are kept."""
+"""Models, with regions and paths, for which the replicas are kept."""
 
 
 class _Standing(NamedTuple):
@@ -53,7 +53,7 @@ class Fleet:
         # By model, from the cards of its replicas: adapter and context limit, which every request needs.
         self._card_facts: dict[ModelId, tuple[str, int]] = {}
         # Until a replica changes.
-        self._standing: dict[tuple[ModelId, frozenset[str]], _Standing] = {}
+        self._standing: dict[tuple[ModelId, frozenset[str], str], _Standing] = {}
         for replica in replicas:
             self.add(replica)
 
@@ -108,6 +108,7 @@ class Fleet:
         now: float,
         exclude: Collection[ReplicaId] = (),
         regions: Collection[str] = (),
+        path: str = "",
     ) -> Sequence[Replica]:
         """Replicas of a model that may get a request.
 
@@ -122,8 +123,9 @@ class Fleet:
             now: Monotonic seconds.
             exclude: Replicas that already failed the request.
             regions: Allowed regions; empty for any.
+            path: The called ``EnginePath``; empty for generation.
         """
-        key = model, frozenset(regions)
+        key = model, frozenset(regions), path
         standing = self._standing.get(key) or self._stand(key)
         if not exclude and standing.ramp_until <= now:
             for breaker in standing.breakers:
@@ -131,15 +133,15 @@ class Fleet:
                     break
             else:
                 return standing.preferred
-        return self._routable_now(standing, now, exclude)
+        return self._usable(standing, now, exclude, path)
 
-    def _stand(self, key: tuple[ModelId, frozenset[str]]) -> _Standing:
+    def _stand(self, key: tuple[ModelId, frozenset[str], str]) -> _Standing:
         """Work out, and keep, the replicas of a model in some regions."""
-        model, regions = key
+        model, regions, path = key
         known = [
             r
             for r in self._fitting(model)
-            if r.up is not False and not r.drain_causes and (not regions or r.region in regions)
+            if r.up is not False and not r.drain_causes and (not regions or r.region in regions) and r.serves(path)
         ]
         first = [r for r in known if r.up and not r.warming]
         standing = _Standing(
@@ -150,7 +152,7 @@ class Fleet:
         self._standing[key] = standing
         return standing
 
-    def _routable_now(self, standing: _Standing, now: float, exclude: Collection[ReplicaId]) -> Sequence[Replica]:
+    def _usable(self, standing: _Standing, now: float, exclude: Collection[ReplicaId], path: str) -> Sequence[Replica]:
         """``routable`` while replicas fail or are in slow start, or for a retry."""
         known = [r for r in standing.known if r.id not in exclude]
         sound: list[Replica] = []
@@ -161,6 +163,8 @@ class Fleet:
             if (r.breaker.failures or r.breaker.until > now) and _failing(r, now):
                 stuck += r.breaker.is_stuck
                 continue
+            if r.breaker.is_stuck and path:
+                continue  # its answer would not show that prompts are computed again
             if r.breaker.is_stuck and not exclude:
                 return [r]  # placement might never choose it, as long as the others hold the prompts
             sound.append(r)

@@ -152,6 +152,7 @@ class Membership:
             authorization=_authorization(settings),
             tls_files=settings.tls_files,
             region=settings.region,
+            endpoints=settings.endpoints,
             breaker=self._breaker,
         )
         self._members[replica.id] = _Member(replica, settings)
@@ -171,6 +172,7 @@ class Membership:
             _log.info("replica_back", replica=replica.id, model=replica.model)
         member.settings = after
         replica.region = after.region
+        replica.endpoints = after.endpoints
         replica.authorization = _authorization(after)
         origin = Origin.parse(after.url, after.tls_files)
         if origin != replica.origin:

@@ -77,7 +77,7 @@ class PromptRules:
 
     def adapt(self) -> None:
         """Take up what the replicas tell of themselves."""
-        replicas = self._fleet.of(self._model)
+        replicas = [replica for replica in self._fleet.of(self._model) if replica.serves()]
         self._found = {each.id: self._found[each.id] for each in replicas if each.id in self._found}
         for replica in replicas:
             version, probe = (replica.server.version, replica.server.probe) if replica.server else (None, None)

@@ -11,6 +11,7 @@ from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.core.ids import ModelId, ReplicaId, Target
 from gateway.core.outcome import Usage
 from gateway.core.replica_state import DrainCause, Load, ReplicaState
+from gateway.core.request import Endpoint
 from gateway.engines import ServerFacts, advice
 from gateway.fleet.breaker import Breaker
 from gateway.fleet.rank_load import LoadSource, ModelTraffic, RankLoad, Ticket, loads_at
@@ -59,6 +60,7 @@ class Replica:
         down_since: Monotonic seconds when they began to fail; None while they pass.
         ramp_until: End of its slow start, in monotonic seconds.
         region: Its region; empty if not configured.
+        endpoints: Paths of the only endpoints that it serves; None: all.
         breaker: Its circuit breaker.
         warming: Whether its cache is being warmed: until then it is used only if there are no others.
         drain_causes: Why it drains; empty if it does not.
@@ -81,6 +83,7 @@ class Replica:
     up = _Deciding[bool | None]()
     ramp_until = _Deciding[float]()
     region = _Deciding[str]()
+    endpoints = _Deciding[tuple[str, ...] | None]()
     warming = _Deciding[bool]()
     wrong_model = _Deciding[bool]()
 
@@ -94,6 +97,7 @@ class Replica:
         authorization: bytes | None = None,
         tls_files: TlsFiles = NO_FILES,
         region: str = "",
+        endpoints: tuple[str, ...] | None = None,
         breaker: RelaySettings = _DEFAULT_LIMITS,
     ) -> None:
         self.on_change: Callable[[], None] = _nothing
@@ -103,6 +107,7 @@ class Replica:
         self.model = model
         self.authorization = authorization
         self.region = region
+        self.endpoints = endpoints
         self.speed = speed
         self.traffic = ModelTraffic()
         self.up = None
@@ -163,6 +168,10 @@ class Replica:
         self.on_change()
         _log.info("replica_draining" if self.draining else "replica_drain_ended", replica=self.id, cause=str(cause))
         return True
+
+    def serves(self, path: str = "") -> bool:
+        """Whether it serves an ``EnginePath``; without a path, whether it serves generation requests."""
+        return self.endpoints is None or (path or Endpoint.CHAT) in self.endpoints
 
     def is_tried(self) -> bool:
         """Whether a request on trial, sent since the last failure, still waits for its first content."""

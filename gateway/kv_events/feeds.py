@@ -162,7 +162,7 @@ class KvFeeds:
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``: a complete answer to a prompt that was not cached must have stored blocks."""
         decision = settlement.decision
-        if decision is None or settlement.status != 200:
+        if decision is None or settlement.status != 200 or not settlement.has_prompt:
             return
         followed = self._followed.get(decision.target.replica)
         if followed is None or not followed.feeds:

@@ -112,7 +112,7 @@ class Forwarder:
             attempt.trace_headers,
             forward_authorization=self._forward_authorization,
         )
-        path = f"{request.endpoint}?{request.query.decode('latin-1')}" if request.query else request.endpoint
+        path = (request.path or request.endpoint) + (f"?{request.query.decode('latin-1')}" if request.query else "")
         relay = ResponseRelay(request, sink, attempt, self._limits)
         relay.client_key = self._forward_authorization and replica.authorization is None
         if attempt.deadline <= relay.sent_at:
@@ -121,12 +121,12 @@ class Forwarder:
         self._deadlines.add(relay, relay.sent_at)
         replica.flights.add(relay)
         try:
-            body = request.body  # as it came
+            body = request.body if request.method == "POST" else b""  # as it came
             if request.stream or attempt.salt is not None:
                 body = await attempt.body.of(request, attempt.salt)
             if not relay.ended.done():  # its time may be over, or its replica gone, since making the body began
                 relay.exchange = self._client.send(
-                    "POST", replica.origin, path, headers, body, relay, fresh=attempt.is_retry
+                    request.method, replica.origin, path, headers, body, relay, fresh=attempt.is_retry
                 )
             del body  # free it before the answer is complete
             ending = await relay.ended

@@ -132,9 +132,12 @@ class ResponseRelay:
         own, self._location = self._attempt.own_headers, named.get(b"location", b"").decode("latin-1")
         self._length = named.get(b"content-length")
         if status == _OK and named.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
-            self._streamed = True
-            self._filter = EventFilter(keep_usage=self._request.usage_wanted, seam=self._attempt.seam)
             own = (*own, _UNBUFFERED)
+            if self._request.path:
+                self._scan = UsageScan()  # another API's events, such as a transcript's: passed on as they come
+            else:
+                self._streamed = True
+                self._filter = EventFilter(keep_usage=self._request.usage_wanted, seam=self._attempt.seam)
         self._headers = client_headers(headers, own)
         if status != _OK:
             return
@@ -152,7 +155,8 @@ class ResponseRelay:
         now = self._loop.time()
         if not self._streamed:
             self.last_byte_at = now
-            if self.status == _OK:
+            # An answer to a request without a prompt does not show that the engine's scheduler works.
+            if self.status == _OK and not self._request.path:
                 self.content_at = self.content_at or now
             self._answers(now)
             self._body += data
@@ -394,7 +398,8 @@ class ResponseRelay:
         """Whether an answer that is complete in HTTP is complete in content: last event of a stream, or a JSON
         object."""
         if self.status != _OK:
-            return (self.status or 0) >= HTTPStatus.MULTIPLE_CHOICES  # no other success is an answer
+            # No other success is an answer to a prompt.
+            return bool(self._request.path) or (self.status or 0) >= HTTPStatus.MULTIPLE_CHOICES
         if self._streamed:
             return self._filter.done
         if self._scan is not None:
@@ -404,7 +409,8 @@ class ResponseRelay:
             self._body = body = bytes(self._body)
             self._usage = parse_usage(_usage_of(body))
         except ValueError:
-            return False
+            # Of a request without a prompt the answer may be text, bytes, or a list.
+            return bool(self._request.path) and not self._body.lstrip().startswith(b"{")
         return True
 
 

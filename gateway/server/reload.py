@@ -39,7 +39,7 @@ _LIVE_OF_MODELS = frozenset(
         "tokenizer",
     }
 )
-_LIVE_OF_SERVER = frozenset({"admin_token", "admin_tokens"})
+_LIVE_OF_SERVER = frozenset({"admin_token", "admin_tokens", "passthrough_paths"})
 _FIXED_OF_SPACES = frozenset({"file"})
 _FIXED_OF_SHARED_SPACES = frozenset({"file", "secret"})
 """What is in Redis is encrypted with the secret."""

@@ -16,6 +16,7 @@ from gateway.simulator.answers import Author
 from gateway.simulator.call import Call, ConnectionCutError, EngineError, ReplyWriter, Routes
 from gateway.simulator.config import EngineConfig, Identity
 from gateway.simulator.faults import Fault, FaultInjector, FaultSpec
+from gateway.simulator.pooling import pooling_routes
 from gateway.simulator.publisher import ListenError
 from gateway.simulator.ranks import Ranks
 from gateway.simulator.requests import RequestReader, sglang_salt, vllm_salt
@@ -105,6 +106,7 @@ class EngineApp:
             ("POST", FAULT_PATH): self._fault,
             ("POST", MODEL_PATH): self._model,
             ("GET", CACHE_PATH): self._cache,
+            **pooling_routes(self._reader, encoder),
             **self._surface.routes(),
         }
         self._paths = {path for _, path in self._routes}

@@ -263,7 +263,7 @@ class PrefixSpaces:
 
     def on_settled(self, settlement: Settlement) -> None:
         """See ``Observer``: add a client's answer to the totals of its epoch, which may have ended meanwhile."""
-        if settlement.status != 200 or settlement.warming:
+        if settlement.status != 200 or settlement.warming or not settlement.has_prompt:
             return
         space_epoch = self._epochs.by_id.get(settlement.space)
         if space_epoch is None:

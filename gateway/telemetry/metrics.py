@@ -89,7 +89,8 @@ class MetricsObserver:
                 continue
             model, decision, application = s.model, s.decision, s.caller.application
             requests[model, s.caller.tenant.label, s.endpoint, s.status] += 1
-            encodings[model, s.token_source] += 1
+            if s.has_prompt:
+                encodings[model, s.token_source] += 1
             kind = _UNPLACED if decision is None else decision.kind
             request_seconds[model, s.endpoint, kind].append((s.seconds, s.request_id, s.ended_at))
             for stage, seconds in s.stages:
@@ -103,7 +104,7 @@ class MetricsObserver:
             if s.ttft_seconds is not None and decision is not None:
                 ttft_seconds[model, kind].append((s.ttft_seconds, s.request_id, s.ended_at))
             # A replica has computed the prompt, even if the client disconnected during the answer.
-            if s.status == 200 and (s.ending is Ending.COMPLETE or s.ttft_seconds is not None):
+            if s.status == 200 and (s.ending is Ending.COMPLETE or s.ttft_seconds is not None) and s.has_prompt:
                 self._count_tokens(s)
         stages.pop(_WAITING, None)  # waiting for replicas is no overhead; see ``on_queued``
         for stage, values in stages.items():

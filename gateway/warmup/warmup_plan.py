@@ -181,7 +181,7 @@ class Planner:
         replica = next((replica for replica in self._fleet.replicas if replica.id == replica_id), None)
         steps: list[WarmupStep] = []
         for index, prefix in enumerate(prefixes):
-            if replica is None or prefix.model != replica.model:
+            if replica is None or prefix.model != replica.model or not replica.serves():
                 continue
             if prefix.replicas is not None and replica_id not in prefix.replicas:
                 continue
@@ -298,7 +298,7 @@ class Planner:
 
 
 def _accepts_requests(replica: Replica) -> bool:
-    return bool(replica.up) and not replica.draining
+    return bool(replica.up) and not replica.draining and replica.serves()
 
 
 def _unavailable(replica: Replica, where: Location) -> Malformed:

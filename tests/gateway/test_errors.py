@@ -219,7 +219,7 @@ async def test_compressed_body(gateway, engine):
     await untouched(gateway, engine)
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/chat", "/v1/embeddings", "/v1/chat/completions/x", "/docs", "/%00"])
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/chat", "/v1/classify", "/v1/chat/completions/x", "/docs", "/%00"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_unknown_path(gateway, path, method):
     answer = await gateway.http.request(method, path, content=GOOD, headers={"content-type": "application/json"})

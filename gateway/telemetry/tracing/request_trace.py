@@ -104,7 +104,7 @@ _NEXT_STAGE: Mapping[str, str] = {
 }
 """The stage that refused a request, by the last completed stage."""
 
-_OPERATIONS = {str(Endpoint.CHAT): "chat", str(Endpoint.COMPLETIONS): "text_completion"}
+_OPERATIONS = {str(Endpoint.CHAT): "chat", str(Endpoint.COMPLETIONS): "text_completion", "/v1/embeddings": "embeddings"}
 """GenAI semantic conventions, ``gen_ai.operation.name``."""
 
 
@@ -224,7 +224,7 @@ class RequestTrace:
 
     def settled(self, settlement: Settlement) -> None:
         """The request is over; ``settlement`` describes it."""
-        operation = _OPERATIONS[settlement.endpoint]
+        operation = _OPERATIONS.get(settlement.endpoint, settlement.endpoint)
         self.request.name = f"{operation} {settlement.model}"
         self.request.attributes = of_settlement(settlement, operation)
         self._answered(settlement.status, settlement.code, routed=settlement.ending is not None)
