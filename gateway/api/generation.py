@@ -6,8 +6,10 @@ what has to wait (a queue, a thread, the replica) continues later. A disconnect 
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -20,6 +22,7 @@ from gateway.api.dialects import Asked, Dialect, Translated
 from gateway.api.dialects.dialect import problem_of
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
+from gateway.api.identity import identity_of
 from gateway.api.parse import parse_request, parsed_object
 from gateway.api.routes import request_id_of
 from gateway.context import shutting_down
@@ -28,7 +31,7 @@ from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, Unsup
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
 from gateway.core.ports import Grant, Observer
-from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.request import ChatRequest, Endpoint, Identity
 from gateway.core.settlement import Refusal
 from gateway.flow import Flow
 from gateway.tasks import Continuation, start_eagerly
@@ -165,18 +168,20 @@ class Generations:
         named, prompt_headers = exchange.named, None
         if PROMPT_ID in named or PROMPT_VERSION in named:
             prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
-        session, timeout = named.get(b"x-session-id"), named.get(_TIMEOUT)
+        timeout = named.get(_TIMEOUT)
         if timeout is not None:  # the first one counts
             timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
         body = parts[0] if len(parts) == 1 else await joined(parts, self._joining)
         parts.clear()
         query, fields = exchange.query, None
+        identify: Callable[[Mapping[str, Any]], Identity] = partial(identity_of, named)
         if dialect is not None:
             given = await self._turns.run(parsed_object(body, self._limits, share.add), tenant)
             asked = Asked(given, named, generation.request_id, grant.caller)
             generation.translated = translated = await dialect.translate(asked)
             share.add(len(body))  # for the translated body, until the request is over
-            query, fields = b"", translated.fields
+            identity = identity_of(named, given)
+            query, fields, identify = b"", translated.fields, lambda _: identity
             body = body_of(fields)
         parsing = parse_request(
             generation.endpoint,
@@ -188,7 +193,6 @@ class Generations:
             hold=share.add,
             dropped=share.drop,
             request_id=generation.request_id,
-            session=None if session is None else session.decode("latin-1"),
             received_at=received_at,
             caller=grant.caller,
             peer=generation.peer,
@@ -198,6 +202,7 @@ class Generations:
             timeout=timeout,
             fields=fields,
             dialect="" if dialect is None else dialect.name,
+            identify=identify,
         )
         del body  # the request holds it, and may drop it
         return await self._turns.run(parsing, tenant)

@@ -5,7 +5,7 @@ everything else, and its error passes through: a stricter parser here would refu
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from gateway.admission.prompt_registry import PromptRegistry
@@ -25,7 +25,7 @@ from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import PORTION, InvalidJson, JsonLimits, TooMuchJson, scanned, upper_bounds
 from gateway.core.numbers import MAX_SEQUENCES
 from gateway.core.portions import Portioned
-from gateway.core.request import ChatRequest, Endpoint
+from gateway.core.request import NO_IDENTITY, ChatRequest, Endpoint, Identity
 from gateway.core.tenant import Caller
 
 _MAX_PROMPTS = 4096
@@ -52,7 +52,6 @@ def parse_request(
     hold: Callable[[int], None],
     dropped: Callable[[int], None] | None = None,
     request_id: RequestId,
-    session: str | None,
     received_at: float,
     caller: Caller,
     peer: str,
@@ -62,6 +61,7 @@ def parse_request(
     timeout: bytes | None = None,
     fields: dict[str, Any] | None = None,
     dialect: str = "",
+    identify: Callable[[Mapping[str, Any]], Identity] | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -75,7 +75,6 @@ def parse_request(
         hold: Called with the memory that the parsed body takes, before it is parsed. Its exceptions end the parsing.
         dropped: See ``ChatRequest``.
         request_id: See ``ChatRequest``.
-        session: See ``ChatRequest``.
         received_at: See ``ChatRequest``.
         caller: See ``ChatRequest``.
         peer: See ``ChatRequest``.
@@ -85,6 +84,7 @@ def parse_request(
         timeout: Value of ``x-request-timeout``; None without it.
         fields: The body parsed; None if it is not yet.
         dialect: See ``ChatRequest``.
+        identify: The identity by the parsed body; None: it has none.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
@@ -92,6 +92,7 @@ def parse_request(
     """
     if fields is None:
         fields = yield from parsed_object(body, limits, hold)
+    identity = NO_IDENTITY if identify is None else identify(fields)
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
         if fields.get("messages"):
             further = _check_chat(fields, limits)  # its errors name positions in the client's own messages
@@ -128,7 +129,7 @@ def parse_request(
         bool(stream),
         bool(options and options.get("include_usage")),  # usage_wanted
         request_id,
-        session,
+        (identity.session if identity.is_exact else "") or None,
         received_at,
         caller,
         peer,
@@ -139,6 +140,7 @@ def parse_request(
         None,  # assignment
         None,  # restores
         dialect,
+        identity,
     )
 
 

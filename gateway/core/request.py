@@ -31,6 +31,27 @@ _READ_LATER = frozenset(
 """Members that are read after the first event of an answer has been sent."""
 
 
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """What a request belongs to, as its client names it; see ``api.identity``. All are printable, and show no key.
+
+    Attributes:
+        session: Its session, unique within a tenant; empty for none.
+        agent: The subagent of the session that sends it; empty for its main agent.
+        parent_agent: The agent that started the subagent; empty for the main agent.
+        affinity: What is kept at one replica if nothing else decides; empty for none.
+        is_exact: Whether the session is one conversation with its subagents, and not several with a name in common.
+    """
+
+    session: str = ""
+    agent: str = ""
+    parent_agent: str = ""
+    affinity: str = ""
+    is_exact: bool = True
+
+
+NO_IDENTITY = Identity()
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """One generation request.
 
@@ -44,7 +65,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         stream: Whether the client asked for server-sent events.
         usage_wanted: Whether the client itself asked for the usage chunk of a stream.
         request_id: The client's, or one the gateway made.
-        session: ``x-session-id``, or None.
+        session: The session of its identity if that is exact, or None. Several tenants may use the same one.
         received_at: Monotonic seconds when the body was complete.
         caller: The authenticated caller.
         peer: Address it came from; empty if unknown.
@@ -56,6 +77,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         restores: Values of the client by the placeholders that stand for them in the prompt, to be put into the answer;
             None: the answer stays as it is.
         dialect: The API that the client speaks, if the request was translated from it; empty otherwise.
+        identity: Session and agent as the client names them.
     """
 
     endpoint: Endpoint
@@ -78,10 +100,15 @@ class ChatRequest(msgspec.Struct, frozen=True):
     assignment: Assignment | None = None
     restores: Mapping[str, str] | None = None
     dialect: str = ""
+    identity: Identity = NO_IDENTITY
 
     def __post_init__(self) -> None:
         if self.size < 0:
             force_setattr(self, "size", len(self.body))
+
+    def qualified(self, name: str | None) -> str | None:
+        """A name that a client chose, such as a session's, as a key among those of all tenants; None for none."""
+        return f"{self.caller.tenant.id}\0{name}" if name else None
 
     def drop_content(self) -> int:
         """Free the members that are not read after the first event of the answer.

@@ -15,7 +15,7 @@ from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.ids import RequestId
 from gateway.core.portions import finished
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
-from gateway.core.request import LONG_BODY_BYTES, ChatRequest, Endpoint
+from gateway.core.request import LONG_BODY_BYTES, ChatRequest, Endpoint, Identity
 from gateway.core.tenant import EVERYBODY
 from gateway.evaluation.analysis.analysis_options import AnalysisOptions
 from gateway.evaluation.bad_input import BadInput
@@ -90,10 +90,10 @@ class RecordEncoding:
                     limits=self._options.limits,
                     hold=lambda _: None,
                     request_id=RequestId(logged.place),
-                    session=logged.session or None,
                     received_at=0.0,
                     caller=EVERYBODY,
                     peer="",
+                    identify=lambda _: Identity(logged.session),
                 )
             )
         except GatewayError as refused:
