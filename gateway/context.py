@@ -234,7 +234,8 @@ def set_canonical(encoded: Encoded, canonical: CanonicalRequest) -> None:
     if len(record.asked) > LONG_BODY_BYTES:
         record = msgspec.structs.replace(record, asked=b"")  # request records omit it
     encoded.request, encoded.canonical = request, record
-    encoded.affinity = request.qualified(request.identity.affinity)
+    if request.identity.affinity:
+        encoded.affinity = request.qualified(request.identity.affinity)
     if canonical.edits:
         encoded.rules = [rule for rule in RuleName if rule in canonical.edits]
         encoded.cut_messages = canonical.cut_messages

@@ -5,7 +5,7 @@ than ``_LONGEST`` or holds what cannot be printed counts as missing, so that the
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -19,9 +19,6 @@ _LONGEST = 512
 _SHOWN_CHARS = 128
 _LONGEST_METADATA = 4096
 
-Headers = Mapping[bytes, bytes]
-Fields = Mapping[str, Any]
-
 
 class _Kind(Enum):
     SESSION = "one conversation, with its subagents"
@@ -29,29 +26,30 @@ class _Kind(Enum):
     PERSON = "a user, with all conversations; never shown"
 
 
-_SESSIONS: tuple[tuple[bytes | str, _Kind], ...] = (
-    (b"x-session-id", _Kind.SESSION),  # opencode, and any client that is told to
-    (b"x-claude-code-session-id", _Kind.SESSION),
-    (b"session-id", _Kind.SESSION),  # Codex
-    (b"session_id", _Kind.SESSION),  # pi
-    (b"x-session-affinity", _Kind.SESSION),  # opencode
-    ("metadata.user_id.session_id", _Kind.SESSION),  # Claude Code: JSON in a string
-    ("conversation", _Kind.SESSION),  # Responses: the id, or an object with it
-    ("conversation.id", _Kind.SESSION),
-    ("prompt_cache_key", _Kind.GROUP),  # Codex and pi: the session; others: one for many
-    (b"x-correlation-id", _Kind.GROUP),  # of a conversation, or of one request
-    ("metadata.user_id", _Kind.PERSON),
-    ("user", _Kind.PERSON),
+_SESSIONS: tuple[tuple[bytes | str, tuple[str, ...], _Kind], ...] = (
+    (b"x-session-id", (), _Kind.SESSION),  # opencode, and every client that is configured to send it
+    (b"x-claude-code-session-id", (), _Kind.SESSION),
+    (b"session-id", (), _Kind.SESSION),  # Codex
+    (b"session_id", (), _Kind.SESSION),  # pi
+    (b"x-session-affinity", (), _Kind.SESSION),  # opencode
+    ("metadata", ("user_id", "session_id"), _Kind.SESSION),  # Claude Code: JSON in a string
+    ("conversation", (), _Kind.SESSION),  # Responses: the id, or an object with it
+    ("conversation", ("id",), _Kind.SESSION),
+    ("prompt_cache_key", (), _Kind.GROUP),  # Codex and pi: the session; others: one for many
+    (b"x-correlation-id", (), _Kind.GROUP),  # of a conversation, or of one request
+    ("metadata", ("user_id",), _Kind.PERSON),
+    ("user", (), _Kind.PERSON),
 )
-"""Headers as bytes, body fields as text. ``previous_response_id`` is none of them: it is another one in every turn."""
+"""Headers as bytes, body fields as text with the members to look into. ``previous_response_id`` is none of them: it is
+another one in every turn."""
 
 _AGENTS = b"x-claude-code-agent-id", b"thread-id", b"x-openai-subagent"
 _PARENT_AGENTS = b"x-claude-code-parent-agent-id", b"x-codex-parent-thread-id"
-_HEADERS = frozenset({name for name, _ in _SESSIONS if isinstance(name, bytes)}.union(_AGENTS, _PARENT_AGENTS))
-_FIELDS = frozenset(name.partition(".")[0] for name, _ in _SESSIONS if isinstance(name, str))
+_HEADERS = frozenset({name for name, _, _ in _SESSIONS if isinstance(name, bytes)}.union(_AGENTS, _PARENT_AGENTS))
+_FIELDS = frozenset(name for name, _, _ in _SESSIONS if isinstance(name, str))
 
 
-def identity_of(headers: Headers, fields: Fields) -> Identity:
+def identity_of(headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> Identity:
     """The identity of a request.
 
     Args:
@@ -60,30 +58,33 @@ def identity_of(headers: Headers, fields: Fields) -> Identity:
     """
     if _HEADERS.isdisjoint(headers) and _FIELDS.isdisjoint(fields):
         return NO_IDENTITY
-    found = (
-        (_header(headers, name) if isinstance(name, bytes) else _field(fields, name), kind) for name, kind in _SESSIONS
-    )
-    value, kind = next((each for each in found if each[0]), ("", _Kind.SESSION))
-    # Codex names its main thread like the session, which is no agent of its own.
-    agent, parent = (
-        next((agent for name in names if (agent := _header(headers, name)) and agent != value), "")
-        for names in (_AGENTS, _PARENT_AGENTS)
-    )
-    shown = "" if kind is _Kind.PERSON else value
-    return Identity(shown, agent, parent, affinity=value, is_exact=kind is _Kind.SESSION)
+    for name, members, kind in _SESSIONS:
+        given = headers.get(name) if isinstance(name, bytes) else fields.get(name)
+        if given is not None and (value := _name(given, members)):
+            return _identity(headers, value, kind)
+    return _identity(headers, "", _Kind.SESSION)
 
 
-def _header(headers: Headers, name: bytes) -> str:
-    value = headers.get(name)
-    return "" if value is None else _printable(value.decode("utf-8", "surrogateescape"))
+def _identity(headers: Mapping[bytes, bytes], value: str, kind: _Kind) -> Identity:
+    agent, parent = _agent(headers, _AGENTS, value), _agent(headers, _PARENT_AGENTS, value)
+    return Identity("" if kind is _Kind.PERSON else value, agent, parent, value, kind is _Kind.SESSION)
 
 
-def _field(fields: Fields, name: str) -> str:
-    outer, *inner = name.split(".")
-    value = fields.get(outer)
-    for member in inner:
+def _agent(headers: Mapping[bytes, bytes], names: Sequence[bytes], session: str) -> str:
+    for name in names:
+        # Codex names its main thread like the session: that is no agent of its own.
+        if name in headers and (agent := _name(headers[name])) not in ("", session):
+            return agent
+    return ""
+
+
+def _name(value: object, members: Sequence[str] = ()) -> str:
+    """A name that a client chose; empty for what cannot be one."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    for member in members:
         value = _object(value).get(member)
-    return _printable(value)
+    return _shown(value) if isinstance(value, str) and len(value) <= _LONGEST else ""
 
 
 def _object(value: object) -> Mapping[str, Any]:
@@ -94,10 +95,6 @@ def _object(value: object) -> Mapping[str, Any]:
         except orjson.JSONDecodeError:
             return {}
     return value if isinstance(value, dict) else {}
-
-
-def _printable(value: object) -> str:
-    return _shown(value) if isinstance(value, str) and len(value) <= _LONGEST else ""
 
 
 @lru_cache(maxsize=4096)
