@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.context import Encoded, RequestContext, Served
-from gateway.core.api_keys import redacted
 from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
@@ -86,6 +85,7 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
         encoded.asked.assignment,
         per_token,
         now,  # ended_at
+        request.dialect,
     )
 
 
@@ -103,6 +103,7 @@ def request_record(
     """
     placed, replica, decision = served.placed, served.placed.replica, served.placed.decision
     request, prompt, model = encoded.request, encoded.prompt, encoded.model
+    identity = request.identity
     with_text = with_text and encoded.tokens <= _MAX_TOKENS
     with_body = with_text and not _is_long(request)
     # By position, as in ``settlement``.
@@ -114,8 +115,7 @@ def request_record(
         request.caller.tenant.id,  # tenant
         request.caller.tenant.label,  # tenant_label
         encoded.source,
-        # A key sent as session id must not be shown.
-        redacted(request.session or ""),  # session
+        identity.session,
         _space_key(encoded.space, settled.model, prompt.variant),  # where
         settled.space,  # life
         request.body if with_body else b"",  # body
@@ -151,6 +151,10 @@ def request_record(
         _held_out(settled.assignment),  # held_out
         encoded.source == MEASUREMENT,  # measured
         request.caller.application.counted_as if request.caller.application is not None else "",  # prompt
+        identity.agent,
+        identity.parent_agent,
+        identity.is_exact,
+        request.dialect,
     )
 
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from gateway.admin.access import AdminAccess
 from gateway.admin.deferred_app import AdminState
-from gateway.admin.explained import show_explained
+from gateway.admin.explained import session_of, show_explained
 from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of, problem_response, read_filters
 from gateway.admin.live_stream import show_live
 from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
@@ -107,6 +107,8 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
                     "/admin/api/reasons?window=&model=&tenant=&source=&template=&prompt=&reason=&by=",
                     "/admin/api/requests?model=&tenant=&source=&template=&prompt=&reason=&session=&limit=",
                     "/admin/api/requests/{id}",
+                    "/admin/api/sessions?tenant=&limit=",
+                    "/admin/api/sessions/{id}?tenant=",
                     "/admin/api/live?model=&tenant=&source=&template=&prompt=&reason=",
                     "/admin/api/replicas",
                     "/admin/api/prefixes?model=&limit=",
@@ -118,7 +120,10 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
                     "/healthz",
                 ],
                 "do": [
+                    "POST /admin/api/replicas",
+                    "DELETE /admin/api/replicas/{id}",
                     "POST /admin/api/replicas/drain",
+                    "DELETE /admin/api/sessions/{id}?tenant=",
                     "POST /admin/api/spaces/reset",
                     "POST /admin/api/warm, then GET /admin/api/warm/{job}",
                 ],
@@ -139,6 +144,13 @@ def _operate(app: FastAPI, state: AdminState) -> None:
         state.audit.record(AuditEvent("spaces_reset_asked", by, tenant, given))
         ends = await state.desk.reset(selection, by)
         return JSONResponse({"reset": len(ends), "spaces": [_ended(end) for end in ends]})
+
+    @app.delete("/admin/api/sessions/{id:path}")
+    async def end_session(request: Request) -> Response:
+        which = session_of(request)
+        details = {"session": which["id"]}
+        state.audit.record(AuditEvent("session_end_asked", operator_of(request).id, which.get("tenant", ""), details))
+        return Response(await state.explain.ask("end_session", which), media_type="application/json")
 
     @app.post("/admin/api/replicas/drain")
     async def drain(request: Request) -> Response:

@@ -212,7 +212,15 @@ class Generations:
         if grant is not None and error.is_final:
             grant.refuse(time.monotonic())
         caller = error.caller if grant is None else grant.caller
-        refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
+        refusal = Refusal(
+            generation.request_id,
+            generation.endpoint,
+            error.status,
+            error.code,
+            generation.peer,
+            caller,
+            dialect="" if generation.dialect is None else generation.dialect.name,
+        )
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)

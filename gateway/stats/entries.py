@@ -81,7 +81,7 @@ class RequestEntries:
             source=record.source,
             template=record.where.template,
             prompts=_prompts(record.where.prompt, record.prompt),
-            session=record.session,
+            session=explanation.conversation or record.session,
             reasons=_reasons(tuple([each.reason for each in explanation.missed if each.tokens])),
             packed=_pack(RequestEntry(bare, explanation, gpus)),
         )
@@ -108,6 +108,24 @@ class RequestEntries:
         """The last request with an id; None if it is not kept."""
         kept = self._kept.get(request_id)
         return None if kept is None else _unpack(kept.packed)
+
+    def sessions(self, tenant: str | None = None, session: str | None = None) -> dict[tuple[str, str], list[str]]:
+        """The ids of each session's requests by tenant and id of the session; all with the latest first.
+
+        What no client names as a session is one from its second request on.
+        """
+        found: dict[tuple[str, str], list[str]] = {}
+        for request_id, kept in reversed(self._kept.items()):
+            if kept.session and tenant in {None, kept.tenant} and session in {None, kept.session}:
+                found.setdefault((kept.tenant, kept.session), []).append(request_id)
+        return {key: ids for key, ids in found.items() if ids != [key[1]]}
+
+    def end_session(self, tenant: str, session: str) -> int:
+        """Keep the requests of a session as such that belong to none; returns their number."""
+        ids = self.sessions(tenant, session).get((tenant, session), [])
+        for each in ids:
+            self._kept[each] = msgspec.structs.replace(self._kept[each], session="")
+        return len(ids)
 
     def newest(
         self,

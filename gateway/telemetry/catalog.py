@@ -20,6 +20,13 @@ class MetricCatalog:
             ("model", "tenant", "endpoint", "status"),
             registry=registry,
         )
+        self.translated_requests = Counter(
+            "gateway_translated_requests",
+            "Requests of other APIs than that of chat completions, by the status sent to the client; gateway_requests"
+            " counts them as well, by the endpoint that they are translated to.",
+            ("model", "dialect", "status"),
+            registry=registry,
+        )
         self.application_requests = Counter(
             "gateway_application_requests",
             "Requests that name an application, by the status sent to the client. (other): applications that are not"

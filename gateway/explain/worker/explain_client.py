@@ -201,7 +201,8 @@ class ExplainClient:
         """The answer to a question as a JSON document.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``. Or ``tokens``,
+            question: ``summary``, ``reasons``, ``requests``, ``request``, ``sessions`` or ``session``: paths below
+                ``/admin/api/``; ``end_session``. Or ``tokens``,
                 whose answer holds token ids and must not be shown: ``{"model", "equal_tokens", "before": [ids],
                 "after": [ids], "first"}``, equal up to ``first``; ``null`` where there is nothing to compare. Or
                 ``figures``, whose answer is for other gateways.
