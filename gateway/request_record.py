@@ -103,7 +103,6 @@ def request_record(
     """
     placed, replica, decision = served.placed, served.placed.replica, served.placed.decision
     request, prompt, model = encoded.request, encoded.prompt, encoded.model
-    identity = request.identity
     with_text = with_text and encoded.tokens <= _MAX_TOKENS
     with_body = with_text and not _is_long(request)
     # By position, as in ``settlement``.
@@ -115,7 +114,7 @@ def request_record(
         request.caller.tenant.id,  # tenant
         request.caller.tenant.label,  # tenant_label
         encoded.source,
-        identity.session,
+        request.identity.session,
         _space_key(encoded.space, settled.model, prompt.variant),  # where
         settled.space,  # life
         request.body if with_body else b"",  # body
@@ -151,9 +150,7 @@ def request_record(
         _held_out(settled.assignment),  # held_out
         encoded.source == MEASUREMENT,  # measured
         request.caller.application.counted_as if request.caller.application is not None else "",  # prompt
-        identity.agent,
-        identity.parent_agent,
-        identity.is_exact,
+        request.identity,
         request.dialect,
     )
 

@@ -6,10 +6,9 @@ what has to wait (a queue, a thread, the replica) continues later. A disconnect 
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
+from dataclasses import replace
 
 import structlog
 
@@ -22,7 +21,6 @@ from gateway.api.dialects import Asked, Dialect, Translated
 from gateway.api.dialects.dialect import problem_of
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
-from gateway.api.identity import identity_of
 from gateway.api.parse import parse_request, parsed_object
 from gateway.api.routes import request_id_of
 from gateway.context import shutting_down
@@ -31,7 +29,7 @@ from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, Unsup
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
 from gateway.core.ports import Grant, Observer
-from gateway.core.request import ChatRequest, Endpoint, Identity
+from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.settlement import Refusal
 from gateway.flow import Flow
 from gateway.tasks import Continuation, start_eagerly
@@ -173,15 +171,13 @@ class Generations:
             timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
         body = parts[0] if len(parts) == 1 else await joined(parts, self._joining)
         parts.clear()
-        query, fields = exchange.query, None
-        identify: Callable[[Mapping[str, Any]], Identity] = partial(identity_of, named)
+        query, given, fields = exchange.query, None, None
         if dialect is not None:
             given = await self._turns.run(parsed_object(body, self._limits, share.add), tenant)
             asked = Asked(given, named, generation.request_id, grant.caller)
             generation.translated = translated = await dialect.translate(asked)
             share.add(len(body))  # for the translated body, until the request is over
-            identity = identity_of(named, given)
-            query, fields, identify = b"", translated.fields, lambda _: identity
+            query, fields = b"", translated.fields
             body = body_of(fields)
         parsing = parse_request(
             generation.endpoint,
@@ -202,7 +198,8 @@ class Generations:
             timeout=timeout,
             fields=fields,
             dialect="" if dialect is None else dialect.name,
-            identify=identify,
+            named=named,
+            given=given,
         )
         del body  # the request holds it, and may drop it
         return await self._turns.run(parsing, tenant)
@@ -212,15 +209,9 @@ class Generations:
         if grant is not None and error.is_final:
             grant.refuse(time.monotonic())
         caller = error.caller if grant is None else grant.caller
-        refusal = Refusal(
-            generation.request_id,
-            generation.endpoint,
-            error.status,
-            error.code,
-            generation.peer,
-            caller,
-            dialect="" if generation.dialect is None else generation.dialect.name,
-        )
+        refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
+        if generation.dialect is not None:
+            refusal = replace(refusal, dialect=generation.dialect.name)
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)

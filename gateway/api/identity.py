@@ -4,44 +4,39 @@ The table has every header and body field that is read, in the order of preceden
 than ``_LONGEST`` or holds what cannot be printed counts as missing, so that the next one is used.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from gateway.core.api_keys import redacted
 from gateway.core.request import NO_IDENTITY, Identity
 
-_LONGEST = 512
+_LONGEST = 4096
 _SHOWN_CHARS = 128
-_LONGEST_METADATA = 4096
 
 
-class _Kind(Enum):
-    SESSION = "one conversation, with its subagents"
-    GROUP = "what an application keeps together: often several conversations"
-    PERSON = "a user, with all conversations; never shown"
-
+_Kind = Literal["session", "group", "person"]
 
 _SESSIONS: tuple[tuple[bytes | str, tuple[str, ...], _Kind], ...] = (
-    (b"x-session-id", (), _Kind.SESSION),  # opencode, and every client that is configured to send it
-    (b"x-claude-code-session-id", (), _Kind.SESSION),
-    (b"session-id", (), _Kind.SESSION),  # Codex
-    (b"session_id", (), _Kind.SESSION),  # pi
-    (b"x-session-affinity", (), _Kind.SESSION),  # opencode
-    ("metadata", ("user_id", "session_id"), _Kind.SESSION),  # Claude Code: JSON in a string
-    ("conversation", (), _Kind.SESSION),  # Responses: the id, or an object with it
-    ("conversation", ("id",), _Kind.SESSION),
-    ("prompt_cache_key", (), _Kind.GROUP),  # Codex and pi: the session; others: one for many
-    (b"x-correlation-id", (), _Kind.GROUP),  # of a conversation, or of one request
-    ("metadata", ("user_id",), _Kind.PERSON),
-    ("user", (), _Kind.PERSON),
+    (b"x-session-id", (), "session"),  # opencode, and every client that is configured to send it
+    (b"x-claude-code-session-id", (), "session"),
+    (b"session-id", (), "session"),  # Codex
+    (b"session_id", (), "session"),  # pi
+    (b"x-session-affinity", (), "session"),  # opencode
+    ("metadata", ("user_id", "session_id"), "session"),  # Claude Code: JSON in a string
+    ("conversation", (), "session"),  # Responses: the id, or an object with it
+    ("conversation", ("id",), "session"),
+    ("prompt_cache_key", (), "group"),  # Codex and pi: the session; others: one for many
+    (b"x-correlation-id", (), "group"),  # of a conversation, or of one request
+    ("metadata", ("user_id",), "person"),
+    ("user", (), "person"),
 )
-"""Headers as bytes, body fields as text with the members to look into. ``previous_response_id`` is none of them: it is
-another one in every turn."""
+"""Headers as bytes, body fields as text with the members to look into. A group is what an application keeps together,
+often several conversations; a person has many, and is not shown. ``previous_response_id`` differs from turn to turn."""
 
 _AGENTS = b"x-claude-code-agent-id", b"thread-id", b"x-openai-subagent"
 _PARENT_AGENTS = b"x-claude-code-parent-agent-id", b"x-codex-parent-thread-id"
@@ -62,12 +57,12 @@ def identity_of(headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> Id
         given = headers.get(name) if isinstance(name, bytes) else fields.get(name)
         if given is not None and (value := _name(given, members)):
             return _identity(headers, value, kind)
-    return _identity(headers, "", _Kind.SESSION)
+    return _identity(headers, "", "session")
 
 
 def _identity(headers: Mapping[bytes, bytes], value: str, kind: _Kind) -> Identity:
     agent, parent = _agent(headers, _AGENTS, value), _agent(headers, _PARENT_AGENTS, value)
-    return Identity("" if kind is _Kind.PERSON else value, agent, parent, value, kind is _Kind.SESSION)
+    return Identity("" if kind == "person" else value, agent, parent, value, kind == "session")
 
 
 def _agent(headers: Mapping[bytes, bytes], names: Sequence[bytes], session: str) -> str:
@@ -89,18 +84,15 @@ def _name(value: object, members: Sequence[str] = ()) -> str:
 
 def _object(value: object) -> Mapping[str, Any]:
     """An object, also as JSON in a string; empty for everything else."""
-    if isinstance(value, str) and value.startswith("{") and len(value) <= _LONGEST_METADATA:
-        try:
+    if isinstance(value, str) and value.startswith("{") and len(value) <= _LONGEST:
+        with contextlib.suppress(orjson.JSONDecodeError):
             value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return {}
     return value if isinstance(value, dict) else {}
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _shown(value: str) -> str:
     """The value; a long one, or one that holds a key, ends with a hash, so that it still is another one than others."""
-    value = value.strip()
     if not value.isprintable():
         return ""
     safe = redacted(value)

@@ -19,13 +19,14 @@ from gateway.api.body_json import (
     too_much,
     unreadable,
 )
+from gateway.api.identity import identity_of
 from gateway.api.request_numbers import check_numbers
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import PORTION, InvalidJson, JsonLimits, TooMuchJson, scanned, upper_bounds
 from gateway.core.numbers import MAX_SEQUENCES
 from gateway.core.portions import Portioned
-from gateway.core.request import NO_IDENTITY, ChatRequest, Endpoint, Identity
+from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import Caller
 
 _MAX_PROMPTS = 4096
@@ -61,7 +62,8 @@ def parse_request(
     timeout: bytes | None = None,
     fields: dict[str, Any] | None = None,
     dialect: str = "",
-    identify: Callable[[Mapping[str, Any]], Identity] | None = None,
+    named: Mapping[bytes, bytes] = {},
+    given: Mapping[str, Any] | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -84,7 +86,8 @@ def parse_request(
         timeout: Value of ``x-request-timeout``; None without it.
         fields: The body parsed; None if it is not yet.
         dialect: See ``ChatRequest``.
-        identify: The identity by the parsed body; None: it has none.
+        named: The last header of each name.
+        given: The body as the client sent it, parsed, if the request was translated; None if it was not.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
@@ -92,7 +95,7 @@ def parse_request(
     """
     if fields is None:
         fields = yield from parsed_object(body, limits, hold)
-    identity = NO_IDENTITY if identify is None else identify(fields)
+    identity = identity_of(named, fields if given is None else given)
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
         if fields.get("messages"):
             further = _check_chat(fields, limits)  # its errors name positions in the client's own messages

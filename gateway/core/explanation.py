@@ -11,6 +11,7 @@ import msgspec
 from gateway.core.canonical import Canonicalized, EditShown, RuleOutcome
 from gateway.core.experiment_group import HeldOut
 from gateway.core.reasons import Reason
+from gateway.core.request import NO_IDENTITY, Identity
 
 
 class ReplicaPrefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,7 +101,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         tenant: Id of the tenant.
         tenant_label: Value of the metrics' ``tenant`` label.
         source: Client family: ``x-client``, else the user agent's product, else ``unknown``.
-        session: As in ``Identity``.
+        session: As in ``identity``.
         where: Its prefix space.
         life: Short name of the space's life.
         body: The body as it was sent on, JSON; empty if the text is not to be looked at.
@@ -138,10 +139,8 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         measured: Whether it was sent to measure, and not by an application.
         prompt: The application in totals: ``id@version`` of a registered prompt, ``(other)`` for a name that a client
             chose; empty for none.
-        agent: As in ``Identity``.
-        parent_agent: Likewise.
-        is_exact: Likewise.
-        dialect: As in ``ChatRequest``.
+        identity: As in ``ChatRequest``.
+        dialect: Likewise.
         number: Names it in later ``RepeatedRequest`` messages; 0 if none will refer to it.
     """
 
@@ -188,9 +187,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     held_out: HeldOut = HeldOut.NO
     measured: bool = False
     prompt: str = ""
-    agent: str = ""
-    parent_agent: str = ""
-    is_exact: bool = True
+    identity: Identity = NO_IDENTITY
     dialect: str = ""
     number: int = 0
 
@@ -404,8 +401,7 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         edits: Their first edits.
         observed: Whether savings were computed; if not, ``canonical`` has no saved and lost tokens.
         slot: The differing value, if a rule that is not configured yet could find it.
-        conversation: Its session, or else the id of the first request that is known of its conversation; empty if its
-            text was not compared.
+        conversation: Its session, or the id of the first request known of its conversation; empty without its text.
     """
 
     prompt_tokens: int

@@ -110,22 +110,18 @@ class RequestEntries:
         return None if kept is None else _unpack(kept.packed)
 
     def sessions(self, tenant: str | None = None, session: str | None = None) -> dict[tuple[str, str], list[str]]:
-        """The ids of each session's requests by tenant and id of the session; all with the latest first.
-
-        What no client names as a session is one from its second request on.
-        """
+        """The ids of each session's requests by tenant and id of the session; all with the latest first. What no client
+        names as a session is one from its second request on."""
         found: dict[tuple[str, str], list[str]] = {}
         for request_id, kept in reversed(self._kept.items()):
             if kept.session and tenant in {None, kept.tenant} and session in {None, kept.session}:
                 found.setdefault((kept.tenant, kept.session), []).append(request_id)
         return {key: ids for key, ids in found.items() if ids != [key[1]]}
 
-    def end_session(self, tenant: str, session: str) -> int:
-        """Keep the requests of a session as such that belong to none; returns their number."""
-        ids = self.sessions(tenant, session).get((tenant, session), [])
-        for each in ids:
+    def end_session(self, tenant: str, session: str) -> None:
+        """Keep the requests of a session as such that belong to none."""
+        for each in self.sessions(tenant, session).get((tenant, session), ()):
             self._kept[each] = msgspec.structs.replace(self._kept[each], session="")
-        return len(ids)
 
     def newest(
         self,

@@ -127,10 +127,9 @@ class Stats:
         """Answers a query of the admin API, as JSON. Empty arguments count as missing.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests``, ``request``, ``sessions``, ``session`` or ``report``;
-                ``tokens``, whose answer must
-                be masked before it is shown, because token ids reveal the text; or ``figures`` and ``history``, whose
-                answers are binary, for ``others`` of another gateway and to be stored.
+            question: ``summary``, ``reasons``, ``requests``, ``request``, ``sessions``, ``session``, ``end_session`` or
+                ``report``; ``tokens``, whose answer must be masked before it is shown, because token ids reveal the
+                text; or ``figures`` and ``history``, whose answers are binary, for other gateways and to be stored.
             arguments: As in ``ExplainClient.ask``.
             now: Unix seconds.
             others: Answers of the journals of other gateways to ``figures``; None if they are unavailable.
@@ -150,8 +149,11 @@ class Stats:
                 return orjson.dumps(requests_shown(self._entries, given))
             case "sessions":
                 return orjson.dumps(sessions_shown(self._entries, read_names(arguments, ("tenant", "limit"))))
-            case "session":
-                return orjson.dumps(session_shown(self._entries, read_names(arguments, ("id", "tenant"))))
+            case "session" | "end_session":
+                shown = session_shown(self._entries, read_names(arguments, ("id", "tenant")))
+                if question == "end_session":
+                    self._entries.end_session(str(shown["tenant"]), str(shown["id"]))
+                return orjson.dumps(shown)
             case "request":
                 return self._request(read_names(arguments, ("id",)).get("id", ""))
             case "tokens":
@@ -164,20 +166,6 @@ class Stats:
                 given = read_names(arguments, ("month", "tenant", "prompt", "gateways"))
                 return orjson.dumps(self._report(given, now, others))
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
-
-    def end_session(self, arguments: Mapping[str, str]) -> tuple[str, str, int]:
-        """Ends a session; what is kept of its requests belongs to none any more.
-
-        Returns:
-            Its tenant, its id, and the number of its requests.
-
-        Raises:
-            BadRequest: As ``session_shown``.
-            NotFound: Likewise.
-        """
-        found = session_shown(self._entries, read_names(arguments, ("id", "tenant")))
-        tenant, session = str(found["tenant"]), str(found["id"])
-        return tenant, session, self._entries.end_session(tenant, session)
 
     def _summary(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
         selection = read_selection(given)
@@ -328,8 +316,6 @@ def _line(entry: RequestEntry) -> dict[str, object]:
         "template": record.where.template,
         "prompt": record.where.prompt,
         "session": record.session,
-        "agent": record.agent,
-        "dialect": record.dialect,
         "turn": explanation.turn or None,
         "replica": record.replica,
         "decision": record.decision,

@@ -22,8 +22,7 @@ class MetricCatalog:
         )
         self.translated_requests = Counter(
             "gateway_translated_requests",
-            "Requests of other APIs than that of chat completions, by the status sent to the client; gateway_requests"
-            " counts them as well, by the endpoint that they are translated to.",
+            "Requests that are translated to chat requests, by the API called and the status sent to the client.",
             ("model", "dialect", "status"),
             registry=registry,
         )

@@ -71,7 +71,7 @@ def test_what_several_conversations_may_share_is_no_exact_session_and_no_person_
         {"metadata": {"user_id": "[" * 5000}},
         {"prompt_cache_key": "a\nb"},
         {"prompt_cache_key": "\ud800"},
-        {"prompt_cache_key": "k" * 513},
+        {"prompt_cache_key": "k" * 4097},
     ],
 )
 def test_values_that_are_no_names_identify_nothing(fields):

@@ -46,8 +46,6 @@ def test_a_line_says_what_one_looks_for():
         "template": "v3",
         "prompt": "",
         "session": "s1",
-            "agent": "",
-            "dialect": "",
         "turn": 3,
         "replica": "r0:8000",
         "decision": "warm",

@@ -15,7 +15,7 @@ from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.ids import RequestId
 from gateway.core.portions import finished
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
-from gateway.core.request import LONG_BODY_BYTES, ChatRequest, Endpoint, Identity
+from gateway.core.request import LONG_BODY_BYTES, ChatRequest, Endpoint
 from gateway.core.tenant import EVERYBODY
 from gateway.evaluation.analysis.analysis_options import AnalysisOptions
 from gateway.evaluation.bad_input import BadInput
@@ -93,7 +93,7 @@ class RecordEncoding:
                     received_at=0.0,
                     caller=EVERYBODY,
                     peer="",
-                    identify=lambda _: Identity(logged.session),
+                    named={b"x-session-id": logged.session.encode("utf-8", "surrogatepass")},
                 )
             )
         except GatewayError as refused:

@@ -346,11 +346,8 @@ class References:
         return None
 
     def _latest(self, key: int, kept: KeptRequest, count: int, models: _Models = "own") -> list[int]:
-        """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide.
-
-        A subagent is compared neither with main agents nor with others of its session: its own prompt is no change of
-        theirs.
-        """
+        """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide, and by agent:
+        a subagent's prompt is no change of that of a main agent, or of another one of its session."""
         entries, tenant, model = self._entries, kept.tenant, kept.model
         return [
             number

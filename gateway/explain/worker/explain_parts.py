@@ -149,14 +149,14 @@ class ExplainParts:
         self._journal.add_skipped(skipped, gpus)
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
-        """As ``Stats.answer``, and ``experiment``: the comparison of the experiment's groups; and ``end_session``."""
+        """As ``Stats.answer``, and ``experiment``: the comparison of the experiment's groups."""
         if question == "experiment":
             return orjson.dumps(self._experiment.answer(arguments, _price(self._options)))
+        answer = self._journal.answer(question, arguments, now, others)
         if question == "end_session":
-            tenant, session, requests = self._journal.end_session(arguments)
-            self._explainer.forget_session(tenant, session)
-            return orjson.dumps({"ended": session, "tenant": tenant, "requests": requests})
-        return self._journal.answer(question, arguments, now, others)
+            ended = orjson.loads(answer)
+            self._explainer.forget_session(ended["tenant"], ended["id"])
+        return answer
 
     def _begin(self, options: WorkerOptions) -> None:
         references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)
