@@ -98,5 +98,4 @@ def _shown(value: str) -> str:
     safe = redacted(value)
     if safe == value and len(value) <= _SHOWN_CHARS:
         return value
-    digest = hashlib.blake2b(value.encode(), digest_size=8).hexdigest()
-    return f"{safe[:_SHOWN_CHARS]}…{digest}"
+    return f"{safe[:_SHOWN_CHARS]}…{hashlib.blake2b(value.encode(), digest_size=8).hexdigest()}"

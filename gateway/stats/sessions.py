@@ -29,10 +29,9 @@ def session_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str
     session = given.get("id", "")
     found = entries.sessions(given.get("tenant"), session)
     if not found:
-        message = "No request that is kept belongs to this session. GET /admin/api/sessions lists the sessions."
-        raise NotFound(message, code="unknown_session")
+        raise NotFound("No kept request belongs to it. GET /admin/api/sessions lists sessions.", code="unknown_session")
     if len(found) > 1:
-        message = f"{len(found)} tenants have a session of this id: select one of them by `tenant`."
+        message = f"{len(found)} tenants have such a session: select one by `tenant`."
         raise BadRequest(message, param="tenant", code="missing_required_parameter")
     return _summed(entries, session, next(iter(found.values())))
 
@@ -59,5 +58,4 @@ def _summed(entries: RequestEntries, session: str, ids: list[str]) -> dict[str, 
         "hit_rate": round(hits / prompt, 4) if prompt else None,
         "first_seen": kept[-1].record.at,
         "last_seen": last.at,
-        "last_request": last.request_id,
     }
