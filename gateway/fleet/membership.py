@@ -29,8 +29,7 @@ _IDLE_LOOKS = 3
 """Idle checks in a row after which a leaving replica is removed: its last requests are accounted for shortly after they
 end."""
 
-_MAX_ADDED = 256
-"""Replicas that operators have added and not removed."""
+_MAX_ADDED = 256  # by operators, and not removed
 
 _log = structlog.get_logger("gateway.fleet.membership")
 

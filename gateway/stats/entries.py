@@ -110,8 +110,7 @@ class RequestEntries:
         return None if kept is None else _unpack(kept.packed)
 
     def sessions(self, tenant: str | None = None, session: str | None = None) -> dict[tuple[str, str], list[str]]:
-        """The ids of each session's requests by tenant and id of the session; all with the latest first. What no client
-        names as a session is one from its second request on."""
+        """Request ids by tenant and id of their session, all latest first; unnamed sessions from two requests on."""
         found: dict[tuple[str, str], list[str]] = {}
         for request_id, kept in reversed(self._kept.items()):
             if kept.session and tenant in {None, kept.tenant} and session in {None, kept.session}:

@@ -15,8 +15,8 @@ def sessions_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[st
         BadRequest: The limit has an invalid value.
     """
     limit, found = read_limit(given), entries.sessions(given.get("tenant"))
-    shown = [_summed(entries, session, ids) for (_, session), ids in islice(found.items(), limit)]
-    return {"sessions": shown, "more": len(found) > limit}
+    rows = [_summed(entries, session, ids) for (_, session), ids in islice(found.items(), limit)]
+    return {"sessions": rows, "more": len(found) > limit}
 
 
 def session_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:

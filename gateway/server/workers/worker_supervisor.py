@@ -37,7 +37,7 @@ _LOOK_SECONDS = 2.0
 """Interval of the liveness check of the workers and the explain worker."""
 
 _MAX_ORDERS = 1000
-"""Maximum drain orders that are kept for workers that start later: orders for removed replicas are never revoked."""
+"""Maximum orders that are kept for workers that start later: drains of removed replicas are never revoked."""
 
 _LONGEST_SOCKET = 107
 """Bytes of the path of a Unix socket, on Linux."""
