@@ -13,7 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from gateway.core.api_keys import redacted
-from gateway.core.request import NO_IDENTITY, Identity
+from gateway.core.request import NO_IDENTITY, RequestIdentity
 
 _LONGEST = 4096
 _SHOWN_CHARS = 128
@@ -44,7 +44,7 @@ _HEADERS = frozenset({name for name, _, _ in _SESSIONS if isinstance(name, bytes
 _FIELDS = frozenset(name for name, _, _ in _SESSIONS if isinstance(name, str))
 
 
-def identity_of(headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> Identity:
+def identity_of(headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> RequestIdentity:
     """The identity of a request.
 
     Args:
@@ -60,9 +60,9 @@ def identity_of(headers: Mapping[bytes, bytes], fields: Mapping[str, Any]) -> Id
     return _identity(headers, "", "session")
 
 
-def _identity(headers: Mapping[bytes, bytes], value: str, kind: _Kind) -> Identity:
+def _identity(headers: Mapping[bytes, bytes], value: str, kind: _Kind) -> RequestIdentity:
     agent, parent = _agent(headers, _AGENTS, value), _agent(headers, _PARENT_AGENTS, value)
-    return Identity("" if kind == "person" else value, agent, parent, value, kind == "session")
+    return RequestIdentity("" if kind == "person" else value, agent, parent, value, kind == "session")
 
 
 def _agent(headers: Mapping[bytes, bytes], names: Sequence[bytes], session: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from gateway.core.canonical import Canonicalized, EditShown, RuleOutcome
 from gateway.core.experiment_group import HeldOut
 from gateway.core.reasons import Reason
-from gateway.core.request import NO_IDENTITY, Identity
+from gateway.core.request import NO_IDENTITY, RequestIdentity
 
 
 class ReplicaPrefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -187,7 +187,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     held_out: HeldOut = HeldOut.NO
     measured: bool = False
     prompt: str = ""
-    identity: Identity = NO_IDENTITY
+    identity: RequestIdentity = NO_IDENTITY
     dialect: str = ""
     number: int = 0
 

@@ -31,7 +31,7 @@ _READ_LATER = frozenset(
 """Members that are read after the first event of an answer has been sent."""
 
 
-class Identity(msgspec.Struct, frozen=True, gc=False):
+class RequestIdentity(msgspec.Struct, frozen=True, gc=False):
     """What a request belongs to, as its client names it; see ``api.identity``. All are printable, and show no key.
 
     Attributes:
@@ -49,7 +49,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     is_exact: bool = True
 
 
-NO_IDENTITY = Identity()
+NO_IDENTITY = RequestIdentity()
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     assignment: Assignment | None = None
     restores: Mapping[str, str] | None = None
     dialect: str = ""
-    identity: Identity = NO_IDENTITY
+    identity: RequestIdentity = NO_IDENTITY
 
     def __post_init__(self) -> None:
         if self.size < 0:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.core.canonical import Canonicalized
 from gateway.core.explanation import CacheEvent, CacheHistory, ReplicaPrefix, ReplyChoice, SpaceKey
 from gateway.core.reasons import Reason, Rung
-from gateway.core.request import Identity
+from gateway.core.request import RequestIdentity
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, References
@@ -515,7 +515,7 @@ SUBAGENT = (
 
 
 def by_agent(agent="", **more):
-    return {"identity": Identity("s", agent, **more), "session": "s"}
+    return {"identity": RequestIdentity("s", agent, **more), "session": "s"}
 
 
 def test_the_first_request_of_a_subagent_is_no_changed_system_prompt(explainer):
@@ -548,7 +548,7 @@ def test_each_agent_of_a_session_goes_on_from_its_own_last_request(explainer):
 
 
 def test_a_name_that_several_conversations_share_is_not_what_they_are_compared_by(explainer):
-    shared = {"session": "app", "identity": Identity("app", is_exact=False)}
+    shared = {"session": "app", "identity": RequestIdentity("app", is_exact=False)}
     explainer.explain(asked([*SYSTEM, *QUESTION], chat("Be brief.", "Where is my parcel?"), **shared))
     explanation = explainer.explain(asked([*SYSTEM, 5, 6, 7], chat("Be brief.", "Who won?"), 1, **shared))
     assert explanation.reference is None or explanation.reference.chosen_by != "session"

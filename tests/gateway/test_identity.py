@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.api.identity import identity_of
-from gateway.core.request import NO_IDENTITY, Identity
+from gateway.core.request import NO_IDENTITY, RequestIdentity
 
 S, T, A, P = "0d3f-session", "71c2-thread", "a-17", "a-3"
 CLAUDE_USER = json.dumps({"device_id": "d" * 64, "account_uuid": "", "session_id": S})
@@ -42,7 +42,7 @@ def found(headers=None, **fields):
     ],
 )
 def test_each_client_is_recognized_by_what_it_sends(headers, fields, expected):
-    assert found(headers, **fields) == Identity(*expected, affinity=S)
+    assert found(headers, **fields) == RequestIdentity(*expected, affinity=S)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_each_client_is_recognized_by_what_it_sends(headers, fields, expected):
 def test_what_several_conversations_may_share_is_no_exact_session_and_no_person_is_shown(
     headers, fields, session, affinity
 ):
-    assert found(headers, **fields) == Identity(session, affinity=affinity, is_exact=False)
+    assert found(headers, **fields) == RequestIdentity(session, affinity=affinity, is_exact=False)
 
 
 @pytest.mark.parametrize(

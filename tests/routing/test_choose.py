@@ -160,7 +160,7 @@ def test_the_word_for_a_decision(held_tokens, most, prompt, flags, expected):
     assert kind == expected
 
 
-def test_equal_replicas_that_hold_a_prompt_are_told_apart_by_the_session():
+def test_a_session_decides_between_equal_replicas_that_hold_a_prompt():
     loads = [load(name) for name in "abcd"]
     picks = [choose(loads, [900] * 4, key=Affinity(1, f"tenant\0s{number}")).replica for number in range(40)]
     assert set(picks) == set("abcd")
