@@ -1,13 +1,16 @@
 """Builds the gateway from its settings: the only module that constructs and connects the components."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import structlog
 
 from gateway import __version__
 from gateway.admin import AdminAccess, AdminState, DeferredAdmin, LiveFeed
+from gateway.admin.orders import parse_replica
 from gateway.admin.snapshots import Snapshots
 from gateway.admission import ApplicationLimits, Authenticator
 from gateway.admission.prompt_registry import PromptRegistry, some_of
@@ -30,6 +33,7 @@ from gateway.component_options import (
     spaces_file,
 )
 from gateway.config.settings import Settings
+from gateway.core.errors import GatewayError
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.kv_events import Medium
 from gateway.core.ports import AuditEvent, Observer, PromptObserver
@@ -279,6 +283,7 @@ class Gateway:
                 named_owners=self._owners,
                 desk=self._keeper,
                 fleet=self._drains,
+                members=self._membership,
                 warm=self._warmer,
                 explain=self._explain,
                 decoders=self._models.decoder,
@@ -370,6 +375,14 @@ class Gateway:
     def take_order(self, order: DrainOrder) -> None:
         """Drain a replica, or do so no more, as an operator ordered; not at this process, or before it was there."""
         self._drains.apply_order(order)
+
+    def take_replica(self, replica: str, order: Mapping[str, Any] | None) -> None:
+        """Add a replica as an operator ordered, or, without an order, remove it; not at this process, or before."""
+        with contextlib.suppress(GatewayError):  # done already
+            if order is None:
+                self._membership.remove(replica)
+            else:
+                self._membership.add(parse_replica(order))
 
     def encoders(self) -> dict[str, LocalEncoder | None]:
         """The loaded tokenizer of each model; None where only the engine has it."""

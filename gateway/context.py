@@ -93,7 +93,7 @@ class Encoded(msgspec.Struct, eq=False):
         canonical: The part of the request record about canonicalization; without the body of a long request.
         rules: The canonicalization rules that changed it, in the order of ``RuleName``.
         cut_messages: Messages left out of a conversation that became too long.
-        affinity: The session that the client names, or a hint from the prompt; None without either.
+        affinity: What the client keeps together, such as a session, qualified by its tenant; None for nothing.
         prompt: Its tokens.
         tokens: Their number.
         least_tokens: Lower bound of it, of the request as it was sent; 0 where tokens are not limited.
@@ -234,7 +234,8 @@ def set_canonical(encoded: Encoded, canonical: CanonicalRequest) -> None:
     if len(record.asked) > LONG_BODY_BYTES:
         record = msgspec.structs.replace(record, asked=b"")  # request records omit it
     encoded.request, encoded.canonical = request, record
-    encoded.affinity = request.session or canonical.affinity
+    if request.identity.affinity:
+        encoded.affinity = request.qualified(request.identity.affinity)
     if canonical.edits:
         encoded.rules = [rule for rule in RuleName if rule in canonical.edits]
         encoded.cut_messages = canonical.cut_messages

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.context import Encoded, RequestContext, Served
-from gateway.core.api_keys import redacted
 from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
@@ -86,6 +85,7 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
         encoded.asked.assignment,
         per_token,
         now,  # ended_at
+        request.dialect,
     )
 
 
@@ -114,8 +114,7 @@ def request_record(
         request.caller.tenant.id,  # tenant
         request.caller.tenant.label,  # tenant_label
         encoded.source,
-        # A key sent as session id must not be shown.
-        redacted(request.session or ""),  # session
+        request.identity.session,
         _space_key(encoded.space, settled.model, prompt.variant),  # where
         settled.space,  # life
         request.body if with_body else b"",  # body
@@ -151,6 +150,8 @@ def request_record(
         _held_out(settled.assignment),  # held_out
         encoded.source == MEASUREMENT,  # measured
         request.caller.application.counted_as if request.caller.application is not None else "",  # prompt
+        request.identity,
+        request.dialect,
     )
 
 

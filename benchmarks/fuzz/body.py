@@ -566,7 +566,6 @@ def _parsed(endpoint: Endpoint, body: bytes) -> ChatRequest:
         limits=_LIMITS,
         hold=lambda _: None,
         request_id=RequestId("r"),
-        session=None,
         received_at=0.0,
         caller=EVERYBODY,
         peer="",

@@ -22,7 +22,7 @@ class Role(StrEnum):
     READ = "read"
     """GET."""
     OPERATE = "operate"
-    """GET and POST."""
+    """GET, POST and DELETE."""
 
 
 @dataclass(frozen=True, slots=True)

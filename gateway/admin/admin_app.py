@@ -11,12 +11,12 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from gateway.admin import orders
 from gateway.admin.access import AdminAccess
 from gateway.admin.deferred_app import AdminState
-from gateway.admin.explained import show_explained
+from gateway.admin.explained import session_of, show_explained
 from gateway.admin.guard import BROWSER_HEADERS, Guard, operator_of, problem_response, read_filters
 from gateway.admin.live_stream import show_live
-from gateway.admin.orders import DRAIN_BYTES, RESET_BYTES, WARM_BYTES, parse_drain, parse_selection, read_order
 from gateway.admin.site import show_dashboard
 from gateway.core.api_keys import redacted, shown_path
 from gateway.core.application import prompt_id
@@ -107,6 +107,8 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
                     "/admin/api/reasons?window=&model=&tenant=&source=&template=&prompt=&reason=&by=",
                     "/admin/api/requests?model=&tenant=&source=&template=&prompt=&reason=&session=&limit=",
                     "/admin/api/requests/{id}",
+                    "/admin/api/sessions?tenant=&limit=",
+                    "/admin/api/sessions/{id}?tenant=",
                     "/admin/api/live?model=&tenant=&source=&template=&prompt=&reason=",
                     "/admin/api/replicas",
                     "/admin/api/prefixes?model=&limit=",
@@ -118,7 +120,10 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
                     "/healthz",
                 ],
                 "do": [
+                    "POST /admin/api/replicas",
+                    "DELETE /admin/api/replicas/{id}",
                     "POST /admin/api/replicas/drain",
+                    "DELETE /admin/api/sessions/{id}?tenant=",
                     "POST /admin/api/spaces/reset",
                     "POST /admin/api/warm, then GET /admin/api/warm/{job}",
                 ],
@@ -129,7 +134,7 @@ def _show(app: FastAPI, state: AdminState, access: AdminAccess) -> None:
 def _operate(app: FastAPI, state: AdminState) -> None:
     @app.post("/admin/api/spaces/reset")
     async def reset(request: Request) -> Response:
-        selection = parse_selection(await read_order(request, RESET_BYTES))
+        selection = orders.parse_selection(await orders.read_order(request, orders.RESET_BYTES))
         by = operator_of(request).id
         given = {key: value for key, value in asdict(selection).items() if value is not None}
         tenant = given.pop("tenant", "")
@@ -140,9 +145,31 @@ def _operate(app: FastAPI, state: AdminState) -> None:
         ends = await state.desk.reset(selection, by)
         return JSONResponse({"reset": len(ends), "spaces": [_ended(end) for end in ends]})
 
+    @app.delete("/admin/api/sessions/{id:path}")
+    async def end_session(request: Request) -> Response:
+        which = session_of(request)
+        details = {"session": which["id"]}
+        state.audit.record(AuditEvent("session_end_asked", operator_of(request).id, which.get("tenant", ""), details))
+        return Response(await state.explain.ask("end_session", which), media_type="application/json")
+
+    @app.post("/admin/api/replicas")
+    async def add_replica(request: Request) -> Response:
+        added = orders.parse_replica(await orders.read_order(request, orders.DRAIN_BYTES))
+        state.members.add(added)
+        details = {"replica": added.id, "model": added.model, "url": added.url}
+        state.audit.record(AuditEvent("replica_add_asked", operator_of(request).id, details=details))
+        return JSONResponse(details)
+
+    @app.delete("/admin/api/replicas/{id:path}")
+    async def remove_replica(request: Request) -> Response:
+        details = {"replica": redacted(request.path_params["id"])}
+        state.members.remove(details["replica"])
+        state.audit.record(AuditEvent("replica_remove_asked", operator_of(request).id, details=details))
+        return JSONResponse(details)
+
     @app.post("/admin/api/replicas/drain")
     async def drain(request: Request) -> Response:
-        replica, on = parse_drain(await read_order(request, DRAIN_BYTES))
+        replica, on = orders.parse_drain(await orders.read_order(request, orders.DRAIN_BYTES))
         done = state.fleet.drain(replica, on=on)
         details = {"replica": replica, "drain": on}
         state.audit.record(AuditEvent("replica_drain_asked", operator_of(request).id, details=details))
@@ -150,7 +177,7 @@ def _operate(app: FastAPI, state: AdminState) -> None:
 
     @app.post("/admin/api/warm")
     async def warm(request: Request) -> Response:
-        order = await read_order(request, WARM_BYTES)
+        order = await orders.read_order(request, orders.WARM_BYTES)
         by = operator_of(request).id
         job = state.warm.start(order, by)
         state.audit.record(AuditEvent("warm_asked", by, details={"job": job.get("id"), "requests": job.get("total")}))

@@ -19,6 +19,7 @@ from gateway.admin.live_stream import LiveFeed
 from gateway.core.errors import GatewayError
 from gateway.explain.worker.explain_client import ExplainClient
 from gateway.fleet.drains import Drains
+from gateway.fleet.membership import Membership
 from gateway.spaces import SpaceKeeper
 from gateway.telemetry import AuditLog
 from gateway.warmup import Warmer
@@ -45,6 +46,7 @@ class AdminState:
         named_owners: Owner names of a tenant's spaces.
         desk: Resets prefix spaces.
         fleet: Drains replicas.
+        members: Adds and removes replicas.
         warm: Runs warm-up jobs.
         explain: Explains requests.
         decoders: The models' tokenizers, to show where prompts differ.
@@ -60,6 +62,7 @@ class AdminState:
     named_owners: Callable[[str], Sequence[str]]
     desk: SpaceKeeper
     fleet: Drains
+    members: Membership
     warm: Warmer
     explain: ExplainClient
     decoders: Decoders

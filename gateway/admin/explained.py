@@ -58,7 +58,15 @@ def show_explained(app: "FastAPI", desk: ExplainClient, decoders: Decoders) -> N
     async def requests(request: Request) -> Response:
         return _json(await desk.ask("requests", read_filters(request, _REQUESTS)))
 
-    # An id is any text that clients send as x-request-id, also with slashes.
+    @app.get("/admin/api/sessions")
+    async def sessions(request: Request) -> Response:
+        return _json(await desk.ask("sessions", read_filters(request, ("tenant", "limit"))))
+
+    # An id is any text that clients send, also with slashes.
+    @app.get("/admin/api/sessions/{id:path}")
+    async def one_session(request: Request) -> Response:
+        return _json(await desk.ask("session", session_of(request)))
+
     @app.get("/admin/api/requests/{id:path}")
     async def one_request(request: Request) -> Response:
         read_filters(request, ())
@@ -67,6 +75,11 @@ def show_explained(app: "FastAPI", desk: ExplainClient, decoders: Decoders) -> N
         if found.get("difference") is not None:
             found["difference"]["tokens"] = await _tokens(desk, decoders, which, found)
         return _json(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+
+
+def session_of(request: Request) -> dict[str, str]:
+    """The session that a path names, and its tenant if it is selected."""
+    return read_filters(request, ("tenant",)) | {"id": redacted(request.path_params["id"])}
 
 
 async def _tokens(

@@ -118,7 +118,7 @@ class Guard:
                 return None
             operator = self._access.operator(authorization_of(request), time.time())
             known = operator.id
-            if request.method == "POST":
+            if request.method not in ("GET", "HEAD"):
                 check_same_site(request.headers)
             check_role(operator, request.method)
         except (Unauthorized, Forbidden) as error:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from gateway.config.replica_settings import AddedReplica
 from gateway.core.api_keys import looks_like_key, redacted
 from gateway.core.errors import BadRequest, ClientGone, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.space import SpaceSelection
@@ -14,7 +16,7 @@ from gateway.core.tenant import APPLICATION_FORM, is_application
 RESET_BYTES = 1024 * 1024
 """Largest body of a reset."""
 DRAIN_BYTES = 64 * 1024
-"""Largest body of an order to drain."""
+"""Largest body of an order to add or to drain a replica."""
 WARM_BYTES = 16 * 1024 * 1024
 """Largest body of an order to warm: it holds whole prompts."""
 
@@ -23,6 +25,7 @@ _MAY_BE_EMPTY = ("scope", "prompt")
 _ALL = "all"
 _DRAIN_KEYS = ("replica", "drain")
 _SHOWN_CHARS = 60
+_CODES = {"missing": "missing_required_parameter", "extra_forbidden": "unknown_parameter"}
 
 
 async def read_order(request: Request, limit: int) -> dict[str, Any]:
@@ -82,6 +85,21 @@ def parse_drain(order: Mapping[str, Any]) -> tuple[str, bool]:
     if looks_like_key(order["replica"]):
         raise BadRequest("`replica` holds a key of this gateway.", param="replica", code="invalid_value")
     return order["replica"], order["drain"]
+
+
+def parse_replica(order: Mapping[str, Any]) -> AddedReplica:
+    """Parse an order to add a replica.
+
+    Raises:
+        BadRequest: It is not valid; ``param`` is the key.
+    """
+    try:
+        return AddedReplica.model_validate(order)
+    except ValidationError as invalid:
+        problem = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
+        param = redacted(".".join(map(str, problem["loc"])))[:_SHOWN_CHARS]
+        code = _CODES.get(problem["type"], "invalid_value")
+        raise BadRequest(f"`{param}`: {problem['msg']}.", param=param, code=code) from None
 
 
 def parse_selection(order: Mapping[str, Any]) -> SpaceSelection:

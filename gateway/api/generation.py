@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import structlog
 
@@ -166,12 +167,12 @@ class Generations:
         named, prompt_headers = exchange.named, None
         if PROMPT_ID in named or PROMPT_VERSION in named:
             prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
-        session, timeout = named.get(b"x-session-id"), named.get(_TIMEOUT)
+        timeout = named.get(_TIMEOUT)
         if timeout is not None:  # the first one counts
             timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
         body = parts[0] if len(parts) == 1 else await joined(parts, self._joining)
         parts.clear()
-        query, fields = exchange.query, None
+        query, given, fields = exchange.query, None, None
         if dialect is not None:
             given = await self._turns.run(parsed_object(body, self._limits, share.add), tenant)
             asked = Asked(given, named, generation.request_id, grant.caller)
@@ -193,7 +194,6 @@ class Generations:
             hold=share.add,
             dropped=share.drop,
             request_id=generation.request_id,
-            session=None if session is None else session.decode("latin-1"),
             received_at=received_at,
             caller=grant.caller,
             peer=generation.peer,
@@ -203,6 +203,8 @@ class Generations:
             timeout=timeout,
             fields=fields,
             dialect="" if dialect is None else dialect.name,
+            named=named,
+            given=given,
         )
         del body  # the request holds it, and may drop it
         return await self._turns.run(parsing, tenant)
@@ -213,6 +215,8 @@ class Generations:
             grant.refuse(time.monotonic())
         caller, called = error.caller if grant is None else grant.caller, str(generation.endpoint)
         refusal = Refusal(generation.request_id, called, error.status, error.code, generation.peer, caller)
+        if generation.dialect is not None:
+            refusal = replace(refusal, dialect=generation.dialect.name)
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)

@@ -5,7 +5,7 @@ everything else, and its error passes through: a stricter parser here would refu
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from gateway.admission.prompt_registry import PromptRegistry
@@ -19,6 +19,7 @@ from gateway.api.body_json import (
     too_much,
     unreadable,
 )
+from gateway.api.identity import identity_of
 from gateway.api.request_numbers import check_numbers
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
@@ -52,7 +53,6 @@ def parse_request(
     hold: Callable[[int], None],
     dropped: Callable[[int], None] | None = None,
     request_id: RequestId,
-    session: str | None,
     received_at: float,
     caller: Caller,
     peer: str,
@@ -62,6 +62,8 @@ def parse_request(
     timeout: bytes | None = None,
     fields: dict[str, Any] | None = None,
     dialect: str = "",
+    named: Mapping[bytes, bytes] = {},
+    given: Mapping[str, Any] | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -75,7 +77,6 @@ def parse_request(
         hold: Called with the memory that the parsed body takes, before it is parsed. Its exceptions end the parsing.
         dropped: See ``ChatRequest``.
         request_id: See ``ChatRequest``.
-        session: See ``ChatRequest``.
         received_at: See ``ChatRequest``.
         caller: See ``ChatRequest``.
         peer: See ``ChatRequest``.
@@ -85,6 +86,8 @@ def parse_request(
         timeout: Value of ``x-request-timeout``; None without it.
         fields: The body parsed; None if it is not yet.
         dialect: See ``ChatRequest``.
+        named: The last header of each name.
+        given: The body as the client sent it, parsed, if the request was translated; None if it was not.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
@@ -95,6 +98,7 @@ def parse_request(
         path, method, endpoint, prompts = endpoint.path, endpoint.method, Endpoint.COMPLETIONS, None
     if fields is None:
         fields = yield from parsed_object(body, limits, hold)
+    identity = identity_of(named, fields if given is None else given)
     if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
         if fields.get("messages"):
             further = _check_chat(fields, limits)  # its errors name positions in the client's own messages
@@ -135,7 +139,7 @@ def parse_request(
         bool(stream),
         bool(options and options.get("include_usage")),  # usage_wanted
         request_id,
-        session,
+        (identity.session if identity.is_exact else "") or None,
         received_at,
         caller,
         peer,
@@ -148,6 +152,7 @@ def parse_request(
         dialect,
         path,
         method,
+        identity,
     )
 
 

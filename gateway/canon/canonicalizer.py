@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.hints import affinity_of, hinted, strips
+from gateway.canon.hints import strips, without_hints
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
 from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook
@@ -88,14 +88,14 @@ class Canonicalizer:
             modes, names, strips = ALL_OFF, frozenset(), False
         outcome = Canonicalized(modes, owner=owner_of(request))
         if not names and not strips:
-            return CanonicalRequest(request, outcome, affinity=affinity_of(request))
+            return CanonicalRequest(request, outcome)
         try:
             if request.size > _INLINE_BYTES and not await self._work(request, _is_within_limits, request.body):
-                return CanonicalRequest(request, outcome, affinity=affinity_of(request))
-            hints = await self._work(request, hinted, request, self._settings)
-            if not names and hints.request is request:
-                return CanonicalRequest(request, outcome, affinity=hints.affinity)
-            return await self._applied(request, hints.request, names, outcome, hints.affinity)
+                return CanonicalRequest(request, outcome)
+            stripped = await self._work(request, without_hints, request, self._settings)
+            if not names and stripped is request:
+                return CanonicalRequest(request, outcome)
+            return await self._applied(request, stripped, names, outcome)
         except Overloaded:
             raise
         except Exception as error:  # noqa: BLE001 - any error: the original prompt is sent
@@ -109,7 +109,6 @@ class Canonicalizer:
         stripped: ChatRequest,
         names: Collection[RuleName],
         outcome: Canonicalized,
-        affinity: str | None,
     ) -> CanonicalRequest:
         """The request with some rules applied, after hints were removed."""
         found = await self._canonical(stripped, names, outcome.owner)
@@ -129,7 +128,6 @@ class Canonicalizer:
             ),
             edits=Counter(edit.rule for edit in found.edits),
             cut_messages=found.cut_messages,
-            affinity=affinity,
         )
 
     async def _canonical(self, request: ChatRequest, names: Collection[RuleName], owner: str) -> Canonical:

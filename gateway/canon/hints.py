@@ -1,7 +1,7 @@
-"""Cache hints for other vendors (``prompt_cache_key``, ``cache_control``): read, and kept or stripped as configured."""
+"""Cache hints for other vendors (``prompt_cache_key``, ``cache_control``): kept or stripped as configured."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -16,24 +16,10 @@ from gateway.core.request import ChatRequest
 _CACHE_KEY = "prompt_cache_key"
 _CACHE_CONTROL = "cache_control"
 _BILLING_HEADER = "x-anthropic-billing-header:"
-_LONGEST_KEY = 512
 
 
-class Hints(NamedTuple):
-    """A request and its affinity.
-
-    Attributes:
-        request: The request without the hints to strip; the same object if there are none.
-        affinity: Requests with the same affinity are routed to one replica if nothing else decides. None: no hint.
-    """
-
-    request: ChatRequest
-    affinity: str | None
-
-
-def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
-    """Read a request's hints, and strip those that the settings exclude."""
-    affinity = affinity_of(request)
+def without_hints(request: ChatRequest, settings: CanonSettings) -> ChatRequest:
+    """The request without the hints that the settings exclude; the same object if there are none."""
     fields, body = request.fields, request.body
     if settings.cache_control == "strip" or settings.billing_header == "strip":
         fields = _without_marks(request, settings)
@@ -43,18 +29,12 @@ def hinted(request: ChatRequest, settings: CanonSettings) -> Hints:
         body = without(body, _CACHE_KEY)
     if fields is not request.fields:
         request = msgspec.structs.replace(request, fields=fields, body=body)
-    return Hints(request, affinity)
+    return request
 
 
 def strips(settings: CanonSettings) -> bool:
     """Whether any hint is to be stripped."""
     return "strip" in (settings.cache_control, settings.billing_header, settings.prompt_cache_key)
-
-
-def affinity_of(request: ChatRequest) -> str | None:
-    """Value of ``prompt_cache_key``; None if it is missing or invalid."""
-    key = request.fields.get(_CACHE_KEY)
-    return key if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY else None
 
 
 def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:

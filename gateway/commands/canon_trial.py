@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.canon.canonicalizer import owner_of
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.hints import hinted
+from gateway.canon.hints import without_hints
 from gateway.canon.rule import Edit, Fields, RuleContext, applied
 from gateway.canon.rulebook import Rulebook, reserving
 from gateway.canon.rules.dynamic.near_misses import NearMiss, near_misses
@@ -133,7 +133,7 @@ class Trial:
         given = msgspec.structs.replace(self._given, endpoint=request.endpoint, owner=owner_of(request))
         steps: list[TrialStep] = []
         asked = ids = self._ids(request.endpoint, request.fields)
-        fields = hinted(request, self._settings).request.fields
+        fields = without_hints(request, self._settings).fields
         if fields is not request.fields:
             after = self._ids(request.endpoint, fields)
             steps.append(TrialStep(HINTS, (), (), _tokens(ids), _tokens(after)))

@@ -133,7 +133,6 @@ def request_of(place: str, body: Mapping[str, Any], rules: TrialSetup, model: st
             limits=rules.limits,
             hold=lambda _: None,
             request_id=RequestId(""),
-            session=None,
             received_at=0.0,
             caller=rules.caller,
             peer="",

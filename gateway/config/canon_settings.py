@@ -192,7 +192,7 @@ class CanonSettings(BaseModel):
 
     prompt_cache_key: Literal["pass", "strip"] = "pass"
     """The use of OpenAI's `prompt_cache_key`. Requests with the same one go to the same replica where nothing else
-    decides, as with `x-session-id`. `pass`: the engine gets it, too; `strip`: it does not."""
+    decides, as with a session's id. `pass`: the engine gets it, too; `strip`: it does not."""
 
     cache_control: Literal["pass", "strip"] = "pass"
     """The treatment of Anthropic's `cache_control` in messages, content parts and tools. `strip` takes it out: some

@@ -17,7 +17,7 @@ class ExperimentSettings(BaseModel):
     sooner."""
 
     by: Literal["session", "request"] = "session"
-    """What is assigned to a group as a whole. `session`: all requests of a session (`x-session-id`; without one, of a
+    """What is assigned to a group as a whole. `session`: all requests of a session (docs/sessions.md; without one, of a
     conversation by its first messages), so that later turns meet what earlier ones left in the caches. `request`: each
     request by itself; more samples, but with `round_robin` the groups use each other's caches."""
 

@@ -154,7 +154,7 @@ class PersonalDataSettings(BaseModel):
     placeholders: Literal["kind", "numbered"] = "kind"
     """What `mask` writes in place of a finding. `kind`: `[email]`. `numbered`: `[email-1]`, the same for the same value
     within a conversation, so that the model can tell values apart. The first 1,000 values of a request are numbered in
-    their order. With `x-session-id` the numbers are remembered as well, in memory and as hashes of the values, for
+    their order. With a session's id the numbers are remembered as well, in memory and as hashes of the values, for
     conversations whose beginning is cut."""
 
     restore: bool = False
@@ -165,7 +165,7 @@ class PersonalDataSettings(BaseModel):
 
     shared_by: int = Field(default=3, ge=1, le=100)
     """Conversations whose prompts must begin with the same text, up to the end of what was found, before it counts as
-    standing in a shared prefix. A conversation is identified by `x-session-id`, else by everything up to its first user
+    standing in a shared prefix. A conversation is identified by its session, else by everything up to its first user
     message. Too small: what one user has in two windows is called shared; too large: a rare shared prompt is not."""
 
     max_characters: int = Field(default=500_000, ge=1000)

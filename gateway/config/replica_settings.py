@@ -153,6 +153,13 @@ class ReplicaSettings(TlsSettings):
         return None if replay is None else replay_source(replay, info.data.get("events"))
 
 
+class AddedReplica(ReplicaSettings):
+    """A replica that an operator adds at the admin port."""
+
+    model: str
+    """Id of the model that it serves."""
+
+
 def region_name(region: str) -> str:
     """The region itself.
 

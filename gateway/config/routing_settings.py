@@ -118,8 +118,8 @@ class PlacementSettings(BaseModel):
 
     policy: Literal["expected_ttft", "round_robin", "least_load", "session"] = "expected_ttft"
     """`expected_ttft`: least queueing plus computing, which is mostly the replica that holds the prefix. The others are
-    for comparison: `round_robin` takes turns, `least_load` counts running requests, `session` keeps each `x-session-id`
-    on one replica."""
+    for comparison: `round_robin` takes turns, `least_load` counts running requests, `session` keeps each session
+    (`docs/sessions.md`) on one replica."""
 
     miss_weight: float = Field(default=2.0, ge=0)
     """How much a token that must be computed again costs beyond the time of the request itself: it holds up those

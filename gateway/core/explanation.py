@@ -11,6 +11,7 @@ import msgspec
 from gateway.core.canonical import Canonicalized, EditShown, RuleOutcome
 from gateway.core.experiment_group import HeldOut
 from gateway.core.reasons import Reason
+from gateway.core.request import NO_IDENTITY, RequestIdentity
 
 
 class ReplicaPrefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,7 +101,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         tenant: Id of the tenant.
         tenant_label: Value of the metrics' ``tenant`` label.
         source: Client family: ``x-client``, else the user agent's product, else ``unknown``.
-        session: ``x-session-id``; empty for none.
+        session: As in ``identity``.
         where: Its prefix space.
         life: Short name of the space's life.
         body: The body as it was sent on, JSON; empty if the text is not to be looked at.
@@ -138,6 +139,8 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         measured: Whether it was sent to measure, and not by an application.
         prompt: The application in totals: ``id@version`` of a registered prompt, ``(other)`` for a name that a client
             chose; empty for none.
+        identity: As in ``ChatRequest``.
+        dialect: Likewise.
         number: Names it in later ``RepeatedRequest`` messages; 0 if none will refer to it.
     """
 
@@ -184,6 +187,8 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     held_out: HeldOut = HeldOut.NO
     measured: bool = False
     prompt: str = ""
+    identity: RequestIdentity = NO_IDENTITY
+    dialect: str = ""
     number: int = 0
 
     @property
@@ -396,6 +401,7 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         edits: Their first edits.
         observed: Whether savings were computed; if not, ``canonical`` has no saved and lost tokens.
         slot: The differing value, if a rule that is not configured yet could find it.
+        conversation: Its session, or the id of the first request known of its conversation; empty without its text.
     """
 
     prompt_tokens: int
@@ -412,3 +418,4 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     edits: tuple[EditShown, ...] = ()
     observed: bool = False
     slot: VaryingSlot | None = None
+    conversation: str = ""

@@ -112,14 +112,12 @@ class CanonicalRequest(msgspec.Struct, frozen=True):
         record: The part of the request record about canonicalization.
         edits: How many places each applied rule changed.
         cut_messages: Messages left out of a conversation that became too long.
-        affinity: Requests of one affinity are placed at one replica if their costs are equal; None without a hint.
     """
 
     request: ChatRequest
     record: Canonicalized
     edits: Mapping[RuleName, int] = {}
     cut_messages: int = 0
-    affinity: str | None = None
 
 
 class LongTexts(Protocol):

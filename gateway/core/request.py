@@ -63,6 +63,27 @@ _READ_LATER = frozenset(
 """Members that are read after the first event of an answer has been sent."""
 
 
+class RequestIdentity(msgspec.Struct, frozen=True, gc=False):
+    """What a request belongs to, as its client names it; see ``api.identity``. All are printable, and show no key.
+
+    Attributes:
+        session: Its session, unique within a tenant; empty for none.
+        agent: The subagent of the session that sends it; empty for its main agent.
+        parent_agent: The agent that started the subagent; empty for the main agent.
+        affinity: What is kept at one replica if nothing else decides; empty for none.
+        is_exact: Whether the session is one conversation with its subagents, and not several with a name in common.
+    """
+
+    session: str = ""
+    agent: str = ""
+    parent_agent: str = ""
+    affinity: str = ""
+    is_exact: bool = True
+
+
+NO_IDENTITY = RequestIdentity()
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """One generation request, or one to an ``EnginePath``, which has no prompt.
 
@@ -76,7 +97,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         stream: Whether the client asked for server-sent events.
         usage_wanted: Whether the client itself asked for the usage chunk of a stream.
         request_id: The client's, or one the gateway made.
-        session: ``x-session-id``, or None.
+        session: The session of its identity if that is exact, or None. Several tenants may use the same one.
         received_at: Monotonic seconds when the body was complete.
         caller: The authenticated caller.
         peer: Address it came from; empty if unknown.
@@ -90,6 +111,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         dialect: The API that the client speaks, if the request was translated from it; empty otherwise.
         path: The ``EnginePath`` that was called; empty for a generation request.
         method: HTTP method; of a generation request POST.
+        identity: Session and agent as the client names them.
     """
 
     endpoint: Endpoint
@@ -114,10 +136,15 @@ class ChatRequest(msgspec.Struct, frozen=True):
     dialect: str = ""
     path: str = ""
     method: str = "POST"
+    identity: RequestIdentity = NO_IDENTITY
 
     def __post_init__(self) -> None:
         if self.size < 0:
             force_setattr(self, "size", len(self.body))
+
+    def qualified(self, name: str | None) -> str | None:
+        """A name that a client chose, such as a session's, as a key among those of all tenants; None for none."""
+        return f"{self.caller.tenant.id}\0{name}" if name else None
 
     def drop_content(self) -> int:
         """Free the members that are not read after the first event of the answer.

@@ -102,6 +102,10 @@ class Explainer:
         self._references.expire(now)
         self._forget_texts(now)
 
+    def forget_session(self, tenant: str, session: str) -> None:
+        """Compare no request with those of a session any more."""
+        self._references.forget_session(tenant, session)
+
     def explain(self, record: RequestRecord) -> Explanation:
         """Explains a request, and keeps it for comparison with later ones."""
         if not record.parts or record.block_size < 1:
@@ -114,12 +118,13 @@ class Explainer:
         seen = [self._memory.seen(record, part, held) for part in record.parts]
         found = self._references.find(kept, record.at, _known(record, seen))
         explanation = _explained(record, kept, seen, found, self._places)
+        turn_before = found.reference if found and found.same_conversation else None
+        conversation = record.session or (turn_before.conversation if turn_before else record.request_id)
         if record.held_out is not HeldOut.SALTED:
-            self._remember(record, kept)
+            self._remember(record, msgspec.structs.replace(kept, conversation=conversation))
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
-        previous = found.reference.request_id if found and found.same_conversation else None
-        slot = self._turns.take(record.request_id, previous, slot)
-        return explanation if slot is None else msgspec.structs.replace(explanation, slot=slot)
+        slot = self._turns.take(record.request_id, turn_before.request_id if turn_before else None, slot)
+        return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
 
     def variant(self, record: RequestRecord) -> int | None:
         """Names the leading messages of a request, as ``Families.variant``; None if they are not counted."""
@@ -269,7 +274,8 @@ def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:
         tenant=record.tenant,
         model=record.model,
         source=record.source,
-        session=record.session,
+        session=record.session if record.identity.is_exact else "",
+        agent=record.identity.agent,
         where=record.where,
         text=text,
         ids=b"".join(record.parts),

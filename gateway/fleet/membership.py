@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from gateway.config.replica_settings import ReplicaSettings
+from gateway.config.replica_settings import AddedReplica, ReplicaSettings
 from gateway.config.settings import ModelSettings, Settings
+from gateway.core.errors import BadRequest, NotFound
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.replica_state import DrainCause, Rates
 from gateway.discovery import Condition, DiscoveredReplica
@@ -28,6 +29,8 @@ _IDLE_LOOKS = 3
 """Idle checks in a row after which a leaving replica is removed: its last requests are accounted for shortly after they
 end."""
 
+_MAX_ADDED = 256  # by operators, and not removed
+
 _log = structlog.get_logger("gateway.fleet.membership")
 
 
@@ -42,7 +45,7 @@ class _Member:
 
 
 class Membership:
-    """Keeps the fleet equal to the configured and discovered replicas.
+    """Keeps the fleet equal to the configured, added and discovered replicas.
 
     A replica is identified by its id. One that is no longer listed drains, and is forgotten with all its state once its
     last request has ended. A replica that stays listed keeps its state: index, learned rates, breaker, connections.
@@ -91,6 +94,7 @@ class Membership:
         self._pools: dict[ModelId, LearnedRates] = {}
         self._members: dict[ReplicaId, _Member] = {}
         self._named: dict[ModelId, Sequence[ReplicaSettings]] = {}
+        self._added: dict[str, AddedReplica] = {}
         self._found: dict[ModelId, Sequence[DiscoveredReplica]] = {}
         self._clashes: set[tuple[ModelId, str]] = set()
         self._tasks = TaskGroupOwner()
@@ -105,6 +109,39 @@ class Membership:
         """Set the discovered replicas of a model; they are added to the configured ones."""
         self._found[model] = found
         self._update(model)
+
+    def add(self, settings: AddedReplica) -> None:
+        """Add a replica, until it is removed or the process ends. One that was added so already stays as it is.
+
+        Raises:
+            NotFound: Its model is not served.
+            BadRequest: Another replica has its id or URL, or there are too many.
+        """
+        model = ModelId(settings.model)
+        if self._added.get(settings.id) == settings:
+            return
+        if model not in self._named:
+            raise NotFound(f"`model` must be one of {', '.join(self._named)}.", param="model", code="model_not_found")
+        there = [member.settings for member in self._members.values() if not member.removed]
+        for name in ("id", "url"):
+            if any(getattr(each, name) == getattr(settings, name) for each in there):
+                raise BadRequest(f"There is a replica with this `{name}` already.", param=name, code="replica_exists")
+        if len(self._added) >= _MAX_ADDED:
+            raise BadRequest(f"{_MAX_ADDED} replicas were added: remove some first.", code="too_many_replicas")
+        self._added[settings.id] = settings
+        self._update(model)
+
+    def remove(self, replica: str) -> None:
+        """Drain an added replica, and forget it once it is idle.
+
+        Raises:
+            NotFound: It was not added.
+        """
+        removed = self._added.pop(replica, None)
+        if removed is None:
+            message = "No replica of this id was added here; configured and discovered ones can only be drained."
+            raise NotFound(message, param="replica", code="unknown_replica")
+        self._update(ModelId(removed.model))
 
     def model_of(self, replica: ReplicaId) -> ModelId:
         """The model that a replica of the fleet serves."""
@@ -134,9 +171,11 @@ class Membership:
                 self._note_clash(model, f"replica {name} serves {known.replica.model}")
 
     def _wanted(self, model: ModelId) -> Iterator[DiscoveredReplica]:
-        """Configured replicas first; a discovered one with the same id or URL is the same engine."""
+        """Configured replicas first, then added ones; a later one with the same id or URL is the same engine."""
         names, urls = set(), set()
-        for each in (*map(DiscoveredReplica, self._named.get(model, ())), *self._found.get(model, ())):
+        added = [each for each in self._added.values() if each.model == model]
+        named = map(DiscoveredReplica, (*self._named.get(model, ()), *added))
+        for each in (*named, *self._found.get(model, ())):
             if each.replica.id not in names and each.replica.url not in urls:
                 names.add(each.replica.id)
                 urls.add(each.replica.url)

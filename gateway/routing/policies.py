@@ -34,7 +34,7 @@ class Affinity(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         prefix: Key of the prompt's beginning.
-        session: The client's session, if it named one.
+        session: What the client keeps together, such as a session, qualified by its tenant; None for nothing.
     """
 
     prefix: int | bytes
@@ -121,7 +121,9 @@ class Chooser:
         limit = least * (1 + self._tie_margin)
         for each in candidates:
             if each.cost_seconds <= limit and each is not best:
-                return _rendezvous([c for c in candidates if c.cost_seconds <= limit], str(affinity.prefix))
+                # A prompt that no replica holds goes where others with its beginning go, so that it is computed once.
+                key = affinity.session if any(c.held_tokens for c in candidates) else None
+                return _rendezvous([c for c in candidates if c.cost_seconds <= limit], key or str(affinity.prefix))
         return best
 
     def _round_robin(self, candidates: Sequence[Candidate], _loads: Sequence[Load], _affinity: Affinity) -> Candidate:

@@ -24,7 +24,6 @@ from gateway.app import Gateway
 from gateway.config.settings import Settings
 from gateway.core.errors import ConfigInvalid
 from gateway.core.worker_place import WorkerPlace
-from gateway.fleet.drains import DrainOrder
 from gateway.heap import return_free_memory, return_large_blocks
 from gateway.http_client.open_files import FileLimits, open_files, raise_open_files
 from gateway.server.asgi_adapter import AsgiHandler
@@ -62,19 +61,19 @@ class ServeOptions:
 
     Args:
         reload: Reloads the configuration.
-        drain: Begins or ends the drain of a replica.
+        gateway: Takes orders about replicas.
 
     Attributes:
         reload: The same.
-        drain: The same.
+        gateway: The same.
         ending: Set at shutdown.
         hurry: Set to end without waiting for open answers.
         drains: Whether requests are accepted for ``server.drain_seconds`` after the signal.
     """
 
-    def __init__(self, reload: Callable[[], None], drain: Callable[[DrainOrder], None]) -> None:
+    def __init__(self, reload: Callable[[], None], gateway: Gateway) -> None:
         self.reload = reload
-        self.drain = drain
+        self.gateway = gateway
         self.ending = asyncio.Event()
         self.hurry = asyncio.Event()
         self.drains = False
@@ -168,7 +167,7 @@ async def _serve(
         await gateway.start()
         _relax_garbage_collection()
         return_free_memory()
-        orders = ServeOptions(reloader.ask, gateway.take_order)
+        orders = ServeOptions(reloader.ask, gateway)
         (part.listen if part else _listen_to_signals)(orders)
         loop = asyncio.get_running_loop()
         running = [

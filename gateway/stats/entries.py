@@ -81,7 +81,7 @@ class RequestEntries:
             source=record.source,
             template=record.where.template,
             prompts=_prompts(record.where.prompt, record.prompt),
-            session=record.session,
+            session=explanation.conversation or record.session,
             reasons=_reasons(tuple([each.reason for each in explanation.missed if each.tokens])),
             packed=_pack(RequestEntry(bare, explanation, gpus)),
         )
@@ -108,6 +108,19 @@ class RequestEntries:
         """The last request with an id; None if it is not kept."""
         kept = self._kept.get(request_id)
         return None if kept is None else _unpack(kept.packed)
+
+    def sessions(self, tenant: str | None = None, session: str | None = None) -> dict[tuple[str, str], list[str]]:
+        """Request ids by tenant and id of their session, all latest first; unnamed sessions from two requests on."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for request_id, kept in reversed(self._kept.items()):
+            if kept.session and tenant in {None, kept.tenant} and session in {None, kept.session}:
+                found.setdefault((kept.tenant, kept.session), []).append(request_id)
+        return {key: ids for key, ids in found.items() if ids != [key[1]]}
+
+    def end_session(self, tenant: str, session: str) -> None:
+        """Keep the requests of a session as such that belong to none."""
+        for each in self.sessions(tenant, session).get((tenant, session), ()):
+            self._kept[each] = msgspec.structs.replace(self._kept[each], session="")
 
     def newest(
         self,

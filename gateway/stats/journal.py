@@ -29,6 +29,7 @@ from gateway.stats.query_arguments import (
     read_reason,
     read_selection,
 )
+from gateway.stats.sessions import session_shown, sessions_shown
 from gateway.stats.totals import row_of, row_of_skipped
 
 _NO_PRICE = ComputePrice()
@@ -126,9 +127,9 @@ class Stats:
         """Answers a query of the admin API, as JSON. Empty arguments count as missing.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests``, ``request`` or ``report``; ``tokens``, whose answer must
-                be masked before it is shown, because token ids reveal the text; or ``figures`` and ``history``, whose
-                answers are binary, for ``others`` of another gateway and to be stored.
+            question: ``summary``, ``reasons``, ``requests``, ``request``, ``sessions``, ``session``, ``end_session`` or
+                ``report``; ``tokens``, whose answer must be masked before it is shown, because token ids reveal the
+                text; or ``figures`` and ``history``, whose answers are binary, for other gateways and to be stored.
             arguments: As in ``ExplainClient.ask``.
             now: Unix seconds.
             others: Answers of the journals of other gateways to ``figures``; None if they are unavailable.
@@ -146,6 +147,13 @@ class Stats:
             case "requests":
                 given = read_names(arguments, (*PARTS, "reason", "session", "limit"))
                 return orjson.dumps(requests_shown(self._entries, given))
+            case "sessions":
+                return orjson.dumps(sessions_shown(self._entries, read_names(arguments, ("tenant", "limit"))))
+            case "session" | "end_session":
+                shown = session_shown(self._entries, read_names(arguments, ("id", "tenant")))
+                if question == "end_session":
+                    self._entries.end_session(str(shown["tenant"]), str(shown["id"]))
+                return orjson.dumps(shown)
             case "request":
                 return self._request(read_names(arguments, ("id",)).get("id", ""))
             case "tokens":

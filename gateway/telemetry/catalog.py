@@ -20,6 +20,12 @@ class MetricCatalog:
             ("model", "tenant", "endpoint", "status"),
             registry=registry,
         )
+        self.translated_requests = Counter(
+            "gateway_translated_requests",
+            "Requests that are translated to chat requests, by the API called and the status sent to the client.",
+            ("model", "dialect", "status"),
+            registry=registry,
+        )
         self.application_requests = Counter(
             "gateway_application_requests",
             "Requests that name an application, by the status sent to the client. (other): applications that are not"

@@ -95,6 +95,8 @@ class MetricsObserver:
             request_seconds[model, s.endpoint, kind].append((s.seconds, s.request_id, s.ended_at))
             for stage, seconds in s.stages:
                 stages[stage].append(seconds)
+            if s.dialect:
+                c.translated_requests.inc(model, s.dialect, s.status)
             if application is not None:
                 c.application_requests.inc(application.counted_as, s.status)
             if s.failures or s.resumed:
@@ -169,6 +171,8 @@ class MetricsObserver:
         tenant = refusal.caller.tenant.label if refusal.caller else _UNKNOWN
         labels = (_UNKNOWN, tenant, refusal.endpoint, refusal.status)
         self._catalog.requests.inc(*labels)
+        if refusal.dialect:
+            self._catalog.translated_requests.inc(_UNKNOWN, refusal.dialect, refusal.status)
 
     def on_space_end(self, end: SpaceEnd) -> None:
         """See ``SpaceObserver``."""

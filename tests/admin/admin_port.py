@@ -10,6 +10,7 @@ import orjson
 
 from gateway.admin import AdminAccess, AdminState, LiveFeed
 from gateway.admin.admin_app import build_admin
+from gateway.config.replica_settings import AddedReplica
 from gateway.core.errors import BadRequest
 from gateway.core.ports import AuditEvent
 from gateway.core.space import PrefixSpace, ResetCause, SpaceEnd, SpaceSelection
@@ -51,6 +52,8 @@ class FakeComponents:
     events: list[AuditEvent] = field(default_factory=list)
     resets: list[tuple[SpaceSelection, str]] = field(default_factory=list)
     drains: list[tuple[str, bool]] = field(default_factory=list)
+    added: list[AddedReplica] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     orders: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
     questions: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
@@ -71,6 +74,16 @@ class FakeComponents:
             raise self.failure
         self.drains.append((replica, on))
         return {"replica": replica, "draining": on, "because": ["operator"] if on else [], "requests": 3}
+
+    def add(self, replica: AddedReplica) -> None:
+        if self.failure:
+            raise self.failure
+        self.added.append(replica)
+
+    def remove(self, replica: str) -> None:
+        if self.failure:
+            raise self.failure
+        self.removed.append(replica)
 
     def start(self, order: Mapping[str, object], by: str) -> Mapping[str, object]:
         if not {"prefixes", "declared"} & order.keys():
@@ -120,6 +133,7 @@ class AdminPort:
                 named_owners=lambda tenant: [f"tenant:{tenant}"] + (["group:retail"] if tenant == "shop" else []),
                 desk=self.components,
                 fleet=self.components,
+                members=self.components,
                 warm=self.components,
                 explain=desk,
                 decoders=lambda model, tokenizer: self.decode if (model, tokenizer) == ("m", "tok") else None,

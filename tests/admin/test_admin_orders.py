@@ -1,7 +1,7 @@
 """What the admin port shows, and what operators have it do."""
 
 import pytest
-from admin_port import OPERATOR, SHOWN, problem
+from admin_port import OPERATOR, READER, SHOWN, problem
 
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.space import SpaceSelection
@@ -268,3 +268,59 @@ async def test_spaces_are_cut_at_a_limit_and_that_is_reported(unguarded):
     for wrong in ("0", "-1", "x", "1.5", "1000000"):
         answer = await unguarded.get(f"/admin/api/spaces?limit={wrong}")
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "limit")
+
+
+# Replicas that are added
+
+
+ADDED = {"model": "m", "url": "http://r7:8000", "id": "r7", "region": "eu", "api_key": "a-secret-of-the-engine"}
+
+
+async def test_an_added_replica_is_passed_on_and_audited_without_its_key(guarded):
+    answer = await guarded.post("/admin/api/replicas", ADDED, OPERATOR)
+    assert (answer.status_code, answer.json()) == (200, {"replica": "r7", "model": "m", "url": "http://r7:8000"})
+    (added,) = guarded.components.added
+    assert (added.id, added.model, added.region) == ("r7", "m", "eu")
+    answer = await guarded.ask("DELETE", "/admin/api/replicas/r7", OPERATOR)
+    assert (answer.status_code, answer.json(), guarded.components.removed) == (200, {"replica": "r7"}, ["r7"])
+    one, other = guarded.components.events
+    assert (one.event, one.by, other.event, other.by) == ("replica_add_asked", "ops", "replica_remove_asked", "ops")
+    assert (one.details, other.details) == ({"replica": "r7", "model": "m", "url": "http://r7:8000"}, {"replica": "r7"})
+
+
+@pytest.mark.parametrize(
+    ("order", "code", "param"),
+    [
+        ({"url": "http://r7:8000"}, "missing_required_parameter", "model"),
+        ({"model": "m"}, "missing_required_parameter", "url"),
+        (ADDED | {"model": 7}, "invalid_value", "model"),
+        (ADDED | {"url": "ftp://r7"}, "invalid_value", "url"),
+        (ADDED | {"url": "http://r7:8000/v1"}, "invalid_value", "url"),
+        (ADDED | {"id": "a b"}, "invalid_value", "id"),
+        (ADDED | {"region": "?"}, "invalid_value", "region"),
+        (ADDED | {"events": "http://r7"}, "invalid_value", "events"),
+        (ADDED | {"weight": 2}, "unknown_parameter", "weight"),
+    ],
+)
+async def test_an_invalid_replica_is_refused_with_the_field_at_fault(guarded, order, code, param):
+    reported = problem(await guarded.post("/admin/api/replicas", order, OPERATOR), 400, code, param)
+    assert f"`{param}`" in reported
+    assert ADDED["api_key"] not in reported
+    assert (guarded.components.added, guarded.components.events) == ([], [])
+
+
+@pytest.mark.parametrize("path", ["/admin/api/replicas/r7", "/admin/api/sessions/s1"])
+async def test_what_is_deleted_needs_an_operator_of_this_site(guarded, unguarded, path):
+    problem(await guarded.ask("DELETE", path, READER), 403, "role_required")
+    problem(await guarded.ask("DELETE", path), 401, "unauthorized")
+    problem(await unguarded.ask("DELETE", path, headers={"origin": "http://evil.example"}), 403, "cross_site")
+    assert (guarded.components.removed, unguarded.components.removed) == ([], [])
+
+
+async def test_a_session_is_ended_and_its_end_is_audited(guarded):
+    answer = await guarded.ask("DELETE", "/admin/api/sessions/team/7?tenant=acme", OPERATOR)
+    assert answer.status_code == 200
+    assert guarded.components.questions == [("end_session", {"tenant": "acme", "id": "team/7"})]
+    (event,) = guarded.components.events
+    assert (event.event, event.by, event.tenant) == ("session_end_asked", "ops", "acme")
+    assert event.details == {"session": "team/7"}

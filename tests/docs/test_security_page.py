@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from gateway.admin import live_stream as live
 from gateway.admin import orders
 from gateway.admission import tenant_limits
-from gateway.api import cors, parse
+from gateway.api import cors, identity, parse
 from gateway.canon.pii import counting, detector, placeholders
 from gateway.cluster import redis_context as context
 from gateway.config import server_settings
@@ -22,7 +22,7 @@ from gateway.core import request
 from gateway.engines import kv_event_reader
 from gateway.engines import samples as limits
 from gateway.fleet import engine_calls as engines
-from gateway.fleet import health
+from gateway.fleet import health, membership
 from gateway.http_client import connection
 from gateway.index import holdings as held
 from gateway.index import orphans as aside
@@ -115,7 +115,9 @@ FIXED: dict[str, Any] = {
     "Lines of the audit log that wait for the disk": audit_writer._MAX_LINES,
     "Spans that wait to be exported": export._QUEUED_SPANS,
     "Body of a reset": orders.RESET_BYTES,
-    "Body of an order to drain": orders.DRAIN_BYTES,
+    "Body of an order to drain or to add a replica": orders.DRAIN_BYTES,
+    "Replicas added at the admin port": membership._MAX_ADDED,
+    "Characters of the name of a session or an agent": identity._LONGEST,
     "Body of an order to warm": orders.WARM_BYTES,
     "Orders to warm at the same time": warmer._MAX_ORDERS,
     "Clients of the live stream": live.MAX_LISTENERS,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.core.canonical import Canonicalized
 from gateway.core.explanation import CacheEvent, CacheHistory, ReplicaPrefix, ReplyChoice, SpaceKey
 from gateway.core.reasons import Reason, Rung
+from gateway.core.request import RequestIdentity
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
 from gateway.explain.reference import Families, References
@@ -505,3 +506,68 @@ def test_argument_is_the_cause_where_the_tokens_part_in_front_of_what_else_diffe
     explainer.explain(asked([1, 2, *SYSTEM, *QUESTION], first, session="s"))
     explanation = explainer.explain(asked([1, 9, *SYSTEM, *QUESTION], second, 1, session="s"))
     assert missed(explanation)[Reason.ARGUMENTS_CHANGED] == 60
+
+
+MAIN = "You are a coding assistant. Read files, edit them, run tests, and say in one sentence what you did. " * 4
+SUBAGENT = (
+    "You are a coding assistant. Read files, search them, run nothing, and say in one sentence what you found. " * 4
+)
+
+
+def by_agent(agent="", **more):
+    return {"identity": RequestIdentity("s", agent, **more), "session": "s"}
+
+
+def test_the_first_request_of_a_subagent_is_no_changed_system_prompt(explainer):
+    explainer.explain(asked([*SYSTEM, *QUESTION], chat(MAIN, "Mend the tests."), **by_agent()))
+    other = [*SYSTEM[:16], *range(7000, 7040)]
+    first = explainer.explain(asked(other, chat(SUBAGENT, "Find it."), 1, cached=16, held=16, **by_agent("a1")))
+    assert (first.reference, first.hits, missed(first)) == (None, 16, {Reason.NEW_CONTENT: 40})
+    sibling = [*SYSTEM[:16], *range(8000, 8040)]
+    second = explainer.explain(asked(sibling, chat(SUBAGENT + "!", "And?"), 2, cached=16, held=16, **by_agent("a2")))
+    assert (second.reference, missed(second)) == (None, {Reason.NEW_CONTENT: 40})
+
+
+def test_each_agent_of_a_session_goes_on_from_its_own_last_request(explainer):
+    main, sub = chat(MAIN, "Mend the tests."), chat(SUBAGENT, "Find it.")
+    explainer.explain(asked([*SYSTEM, *QUESTION], main, request_id="main-1", **by_agent()))
+    explainer.explain(asked([*SYSTEM[:16], *range(7000, 7040)], sub, 1, request_id="sub-1", **by_agent("a1")))
+    explanation = explainer.explain(
+        asked(
+            [*SYSTEM[:16], *range(7000, 7040), *QUESTION],
+            chat(SUBAGENT, "Find it.", "Here.", "More."),
+            2,
+            **by_agent("a1"),
+        )
+    )
+    assert (explanation.reference.request_id, explanation.reference.chosen_by) == ("sub-1", "session")
+    explanation = explainer.explain(
+        asked([*SYSTEM, *QUESTION, 1, 2], chat(MAIN, "Mend the tests.", "Done.", "Thanks."), 3, **by_agent())
+    )
+    assert (explanation.reference.request_id, explanation.conversation) == ("main-1", "s")
+
+
+def test_a_name_that_several_conversations_share_is_not_what_they_are_compared_by(explainer):
+    shared = {"session": "app", "identity": RequestIdentity("app", is_exact=False)}
+    explainer.explain(asked([*SYSTEM, *QUESTION], chat("Be brief.", "Where is my parcel?"), **shared))
+    explanation = explainer.explain(asked([*SYSTEM, 5, 6, 7], chat("Be brief.", "Who won?"), 1, **shared))
+    assert explanation.reference is None or explanation.reference.chosen_by != "session"
+
+
+def test_without_a_session_the_conversation_is_known_by_its_first_request(explainer):
+    first = asked([*SYSTEM, *QUESTION], chat("Be brief." * 9, "Where is my parcel, please?"), request_id="one")
+    assert explainer.explain(first).conversation == "one"
+    turn = chat("Be brief." * 9, "Where is my parcel, please?", "It comes tomorrow, between eight and ten.", "Thanks.")
+    assert explainer.explain(asked([*SYSTEM, *QUESTION, 1, 2], turn, 1, request_id="two")).conversation == "one"
+    other = explainer.explain(asked([*SYSTEM, 1, 2], turn, 2, request_id="three", tenant="other"))
+    assert other.conversation == "three"
+
+
+def test_nothing_is_compared_with_a_session_that_was_ended(explainer):
+    first = {"session": "s", "request_id": "one"}
+    explainer.explain(asked([*SYSTEM, *QUESTION], **first))
+    explainer.explain(asked([*SYSTEM, *QUESTION], tenant="other", **first))
+    explainer.forget_session("acme", "s")
+    assert explainer.explain(asked([*SYSTEM, *QUESTION, 1], at=1, session="s")).reference is None
+    kept = explainer.explain(asked([*SYSTEM, *QUESTION, 1], at=1, session="s", tenant="other"))
+    assert kept.reference.request_id == "one"

@@ -26,7 +26,6 @@ def parsing(messages, limits=LIMITS, **fields):
         limits=limits,
         hold=lambda _: None,
         request_id=RequestId("r"),
-        session=None,
         received_at=0.0,
         caller=EVERYBODY,
         peer="",

@@ -107,6 +107,54 @@ async def test_under_load_no_request_notices(start_engine, start_gateway, ask_on
     await gateway.settled(len(answers))
 
 
+async def test_an_operator_adds_and_removes_one_under_load(start_engine, start_gateway, ask_on):
+    a, b = [await start_engine(decode_ms=2.0, record_requests=5000) for _ in range(2)]
+    gateway = await start_gateway(a)
+    answers, end = await ask_on(gateway)
+    added = await gateway.admin.post("/admin/api/replicas", json={"model": "demo"} | entry(b, "added"))
+    assert added.status_code == 200, added.text
+    await eventually(lambda: len(reported(b)) > 10)
+    await reload(gateway, entry(a, "r0"))  # what is added stays
+    asked = len(reported(b))
+    await eventually(lambda: len(reported(b)) > asked + 10)
+    assert (await gateway.admin.delete("/admin/api/replicas/added")).status_code == 200
+    await there(gateway, "r0")
+    asked, count = len(reported(b)), len(answers)
+    await eventually(lambda: len(answers) > count + 30)
+    await end()
+    assert failed(answers) == []
+    assert len(reported(b)) == asked
+    await gateway.settled(len(answers))
+
+
+async def test_what_cannot_be_added_or_removed_is_refused(start_engine, start_gateway):
+    a, b = await start_engine(), await start_engine()
+    gateway = await start_gateway(a)
+
+    async def refused(expected, **order):
+        answer = await gateway.admin.post("/admin/api/replicas", json=order)
+        assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == expected
+
+    await refused(("model_not_found", "model"), model="none", url=b.url)
+    await refused(("replica_exists", "id"), model="demo", url=b.url, id="r0")
+    await refused(("replica_exists", "url"), model="demo", url=a.url, id="r7")
+    for _ in range(2):  # the same once more changes nothing
+        answer = await gateway.admin.post("/admin/api/replicas", json={"model": "demo", "url": b.url, "id": "r7"})
+        assert answer.status_code == 200
+    await refused(("replica_exists", "id"), model="demo", url=b.url, id="r7", region="eu")
+    assert set(await gateway.replicas()) == {"r0", "r7"}
+    for name in ("r0", "none"):
+        answer = await gateway.admin.delete(f"/admin/api/replicas/{name}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_replica")
+    for number in range(300):
+        answer = await gateway.admin.post(
+            "/admin/api/replicas", json={"model": "demo", "url": f"http://127.0.0.1:{number + 1}"}
+        )
+        if answer.status_code != 200:
+            break
+    assert answer.json()["error"]["code"] == "too_many_replicas"
+
+
 async def test_one_that_leaves_gets_no_request_and_ends_its_streams(start_engine, start_gateway):
     a, b = await start_engine(), await start_engine()
     gateway = await start_gateway(a)

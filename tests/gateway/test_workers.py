@@ -274,6 +274,26 @@ async def test_orders_hold_for_all_and_for_those_that_come_later(several, start_
     assert refused.json()["error"]["code"] == "unknown_replica"
 
 
+async def test_an_added_replica_is_one_of_all_and_of_those_that_come_later(several, start_engine):
+    engines = [await start_engine() for _ in range(2)]
+    running = await several(engines[0].url)
+    await running.order("/admin/api/replicas", model="demo", url=engines[1].url, id="added")
+    await running.order("/admin/api/replicas/drain", replica=engines[0].url.removeprefix("http://"), drain=True)
+
+    async def is_up():
+        shown = (await running.shown("/admin/api/replicas"))["replicas"]
+        return any(row["id"] == "added" and row["up"] for row in shown)
+
+    for _ in range(2):
+        await eventually(is_up)
+        before = [len(engine.requests) for engine in engines]
+        await running.ask(20)
+        assert [len(engine.requests) for engine in engines] == [before[0], before[1] + 20]
+        await running.kill_one()
+    removed = await running.admin.delete("/admin/api/replicas/added")
+    assert (removed.status_code, removed.json()) == (200, {"replica": "added"})
+
+
 async def test_a_changed_configuration_reaches_all_of_them(several, start_engine):
     running = await several((await start_engine()).url)
     file = running.serving.config

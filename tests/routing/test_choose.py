@@ -158,3 +158,12 @@ def test_ranks_of_one_replica_are_chosen_between_like_replicas():
 def test_the_word_for_a_decision(held_tokens, most, prompt, flags, expected):
     kind = decision_kind(held_tokens, most, prompt, retried="retried" in flags, blind="blind" in flags)
     assert kind == expected
+
+
+def test_a_session_decides_between_equal_replicas_that_hold_a_prompt():
+    loads = [load(name) for name in "abcd"]
+    picks = [choose(loads, [900] * 4, key=Affinity(1, f"tenant\0s{number}")).replica for number in range(40)]
+    assert set(picks) == set("abcd")
+    assert picks == [choose(loads, [900] * 4, key=Affinity(2, f"tenant\0s{number}")).replica for number in range(40)]
+    # A prompt that is new to all goes where others with its beginning go.
+    assert len({choose(loads, [0] * 4, key=Affinity(1, f"tenant\0s{number}")).replica for number in range(40)}) == 1

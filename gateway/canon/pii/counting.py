@@ -319,7 +319,7 @@ class Counting:
             beginning = whole[number]
             places = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
             found = {position: here for position, here in zip(places, hits, strict=True) if here}
-            conversation = conversation_of(identities[number], request.session, seed=self._seed)
+            conversation = conversation_of(identities[number], request.qualified(request.session), seed=self._seed)
             each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
             for counted, (passage, hit, prefix) in enumerate(islice(each, _MAX_FINDINGS), start=1):
                 if counted % _PORTION == 0:

@@ -90,10 +90,10 @@ class RecordEncoding:
                     limits=self._options.limits,
                     hold=lambda _: None,
                     request_id=RequestId(logged.place),
-                    session=logged.session or None,
                     received_at=0.0,
                     caller=EVERYBODY,
                     peer="",
+                    named={b"x-session-id": logged.session.encode("utf-8", "surrogatepass")},
                 )
             )
         except GatewayError as refused:

@@ -101,7 +101,7 @@ class SharedPersonalData:
         beginning = beginnings(request)[number]
         places = [at for at, part in enumerate(beginning) if isinstance(part, Passage) and part.searched]
         found = {at: here for at, here in zip(places, hits, strict=True) if here}
-        conversation = conversation_of(beginning, request.session, seed=self._seed)
+        conversation = conversation_of(beginning, request.qualified(request.session), seed=self._seed)
         each = beginning_of_findings(beginning, found, space=space, seed=self._seed)
         for (passage, hit, prefix), _ in zip(each, range(_MAX_PER_PROMPT), strict=False):
             shared = self._shared.count(prefix, conversation)

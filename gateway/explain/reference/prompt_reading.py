@@ -60,9 +60,9 @@ class PromptReading:
         return feature_keys(self.tenant, self.frame)
 
 
-def line(kept: KeptRequest) -> tuple[str, str, str]:
+def line(kept: KeptRequest) -> tuple[str, ...]:
     """What the turns of a conversation share, unless it changed; a turn before a change is kept."""
-    return kept.session, kept.model, kept.source
+    return kept.session, kept.agent, kept.model, kept.source
 
 
 def same_key(kept: KeptRequest) -> int:
@@ -71,8 +71,8 @@ def same_key(kept: KeptRequest) -> int:
 
 
 def session_key(kept: KeptRequest) -> int:
-    """Key of the requests of a session."""
-    return hash((kept.tenant, "session", kept.session))
+    """Key of the requests of an agent of a session."""
+    return hash((kept.tenant, "session", kept.session, kept.agent))
 
 
 def narrower(group: int, kept: KeptRequest) -> tuple[int, int]:
@@ -88,7 +88,7 @@ def beginning_keys(tenant: str, frame: Frame) -> Sequence[int]:
 def own_bytes(kept: KeptRequest, ids: PackedIds) -> int:
     """Memory of a request besides its messages, its tools and the pieces of its ids."""
     parts = len(kept.text.messages) + len(kept.text.tools) + len(ids.pieces)
-    size = _REQUEST_BYTES + len(kept.session) + 8 * parts
+    size = _REQUEST_BYTES + len(kept.session) + len(kept.agent) + len(kept.conversation) + 8 * parts
     for reply in kept.replies:
         size += 2 * len(reply.text or "") + len(reply.ids or b"") + 200
     for name, value in kept.text.arguments.items():

@@ -35,11 +35,13 @@ class KeptRequest(msgspec.Struct, frozen=True):
         tenant: Id of the tenant; requests of different tenants are never compared.
         model: Id of the model.
         source: Client family.
-        session: Session named by the client; empty for none.
+        session: Session named by the client, if that is one conversation; empty for none.
         where: Its prefix space.
         text: Its prompt.
         ids: The prompt's token ids, little-endian u32.
         replies: Replies of the engine.
+        agent: The subagent that sent it; empty for the main one.
+        conversation: As in ``Explanation``.
     """
 
     request_id: str
@@ -52,6 +54,8 @@ class KeptRequest(msgspec.Struct, frozen=True):
     text: PromptText
     ids: bytes
     replies: tuple[ReplyChoice, ...] = ()
+    agent: str = ""
+    conversation: str = ""
 
 
 class ReferenceMatch(msgspec.Struct, frozen=True):

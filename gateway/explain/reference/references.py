@@ -162,7 +162,8 @@ class References:
         number = self._of_group(kept, reading.group)
         if number is not None:
             return number, "skeleton"
-        return self._similar(kept, reading), "similar"
+        # Subagents of one style resemble each other: nothing that they have in common was changed.
+        return None if kept.agent else self._similar(kept, reading), "similar"
 
     def _has_other_models(self, kept: KeptRequest) -> bool:
         return len(self._models) > (kept.model in self._models)
@@ -326,7 +327,7 @@ class References:
         if group is None:
             return None
         for key in narrower(group, kept):
-            if numbers := self._latest(key, kept, 1):
+            if numbers := self._latest(key, kept, _CANDIDATES):
                 return numbers[0]
         return None
 
@@ -345,12 +346,14 @@ class References:
         return None
 
     def _latest(self, key: int, kept: KeptRequest, count: int, models: _Models = "own") -> list[int]:
-        """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide."""
+        """The last requests of a key, latest first. Filters by tenant, because hashed keys may collide, and by agent:
+        a subagent's prompt is no change of that of a main agent, or of another one of its session."""
         entries, tenant, model = self._entries, kept.tenant, kept.model
         return [
             number
             for number in self._postings.latest(key, count)
             if (each := entries[number].kept).tenant == tenant
+            and (each.agent == kept.agent or (each.agent and kept.agent and each.session != kept.session))
             and (models == "any" or (each.model == model) is (models == "own"))
         ]
 
@@ -401,6 +404,12 @@ class References:
             number = next(iter(self._entries))
             if self._entries[number].kept.at >= now - self.ttl_seconds:
                 return
+            self._drop(number)
+
+    def forget_session(self, tenant: str, conversation: str) -> None:
+        """Drop the requests of a session, of all its agents."""
+        kept = self._entries.items()
+        for number in [n for n, each in kept if (each.kept.tenant, each.kept.conversation) == (tenant, conversation)]:
             self._drop(number)
 
     def forget_readings(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.hints import hinted
+from gateway.canon.hints import without_hints
 from gateway.canon.rule import Edit, Fields, RuleContext
 from gateway.canon.rulebook import Canonical, Rulebook
 from gateway.config.canon_settings import CanonSettings
@@ -159,7 +159,7 @@ class Forms:
             Endpoint(record.endpoint), b"", body, asked, (), ModelId(record.model), stream=False,
             usage_wanted=False, request_id=RequestId(record.request_id), session=None, received_at=0.0,
         )  # fmt: skip
-        return hinted(request, self._settings).request.fields
+        return without_hints(request, self._settings).fields
 
     def _canonical(self, fields: Fields, names: Collection[RuleName], given: RuleContext) -> Canonical:
         if not names:

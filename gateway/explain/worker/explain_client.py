@@ -201,10 +201,9 @@ class ExplainClient:
         """The answer to a question as a JSON document.
 
         Args:
-            question: ``summary``, ``reasons``, ``requests`` or ``request``: paths below ``/admin/api/``. Or ``tokens``,
-                whose answer holds token ids and must not be shown: ``{"model", "equal_tokens", "before": [ids],
-                "after": [ids], "first"}``, equal up to ``first``; ``null`` where there is nothing to compare. Or
-                ``figures``, whose answer is for other gateways.
+            question: As ``Stats.answer``. The answer to ``tokens`` holds token ids and must not be shown: ``{"model",
+                "equal_tokens", "before": [ids], "after": [ids], "first"}``, equal up to ``first``; ``null`` where there
+                is nothing to compare. That to ``figures`` is for other gateways.
             arguments: The query's parameters; for ``request`` and ``tokens`` the request's ``id``.
 
         Raises:

@@ -152,7 +152,11 @@ class ExplainParts:
         """As ``Stats.answer``, and ``experiment``: the comparison of the experiment's groups."""
         if question == "experiment":
             return orjson.dumps(self._experiment.answer(arguments, _price(self._options)))
-        return self._journal.answer(question, arguments, now, others)
+        answer = self._journal.answer(question, arguments, now, others)
+        if question == "end_session":
+            ended = orjson.loads(answer)
+            self._explainer.forget_session(ended["tenant"], ended["id"])
+        return answer
 
     def _begin(self, options: WorkerOptions) -> None:
         references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)

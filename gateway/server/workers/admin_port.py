@@ -38,6 +38,8 @@ _PATIENCE_SECONDS = 3.0
 
 _PEER_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 
+_REPLICAS = "/admin/api/replicas"
+
 _log = structlog.get_logger("gateway.server.workers")
 
 _Merge = Callable[[Sequence[Any], str], dict[str, Any]]
@@ -56,12 +58,13 @@ class AdminPort:
 
     Args:
         workers: All of them.
-        on_drain: Called with each drain order of an operator, to repeat it to workers that start later.
+        on_order: Called with each order for a replica, to repeat it to workers that start later: ``drain`` and whether
+            to drain it, or ``replica`` and what was added, None for a removed one.
     """
 
-    def __init__(self, workers: Sequence[WorkerClient], on_drain: Callable[[str, bool], None]) -> None:
+    def __init__(self, workers: Sequence[WorkerClient], on_order: Callable[[str, str, object], None]) -> None:
         self._workers = workers
-        self._on_drain = on_drain
+        self._on_order = on_order
         self._pages = MergedPages(len(workers))
         self._reading = asyncio.Lock()
         self._merges: dict[tuple[str, str], _Merge] = {
@@ -71,6 +74,8 @@ class AdminPort:
             ("GET", "/admin/api/warm"): lambda answers, _: documents.warm(answers),
             ("POST", "/admin/api/spaces/reset"): lambda answers, _: documents.reset(answers),
             ("POST", "/admin/api/replicas/drain"): self._drained,
+            ("POST", _REPLICAS): lambda answers, _: dict(answers[0]),
+            ("DELETE", _REPLICAS): lambda answers, _: dict(answers[0]),
         }
 
     def lost(self, worker: int) -> None:
@@ -83,7 +88,8 @@ class AdminPort:
             asked = _asked(scope)
             # The headers of what is put together are those of the whole answer; the HTTP layer leaves the body out.
             whole = replace(asked, method="GET") if asked.method == "HEAD" else asked
-            how = (whole.method, scope["path"])
+            is_removal = whole.method == "DELETE" and scope["path"].startswith(f"{_REPLICAS}/")
+            how = (whole.method, _REPLICAS if is_removal else scope["path"])
             if how in self._merges:
                 await _answer(send, await self._from_all(whole, receive, scope, self._merges[how]))
             elif how == ("GET", "/metrics"):
@@ -105,8 +111,10 @@ class AdminPort:
             return first
         answers = [first, *(await _gathered(others, asked, body)).values()]
         documents = [orjson.loads(answer.body) for answer in answers if answer.status == 200]
-        whole = orjson.dumps(merge(documents, scope["query_string"].decode("latin-1")))
-        return WorkerResponse(200, _without_length(first.headers), whole)
+        whole = merge(documents, scope["query_string"].decode("latin-1"))
+        if asked.method == "DELETE" or (asked.method == "POST" and scope["path"] == _REPLICAS):
+            self._on_order("replica", whole["replica"], orjson.loads(body) if body else None)
+        return WorkerResponse(200, _without_length(first.headers), orjson.dumps(whole))
 
     async def _metrics(self, asked: WorkerRequest) -> WorkerResponse:
         accept = next((value.decode("latin-1") for name, value in asked.headers if name == b"accept"), "")
@@ -168,7 +176,7 @@ class AdminPort:
 
     def _drained(self, answers: Sequence[Any], _query: str) -> dict[str, Any]:
         whole = documents.drain(answers)
-        self._on_drain(whole["replica"], "operator" in whole["because"])
+        self._on_order("drain", whole["replica"], "operator" in whole["because"])
         return whole
 
 

@@ -53,7 +53,9 @@ def _work(line: socket.socket) -> int:
                 case "reload":
                     orders.reload()
                 case "drain":
-                    orders.drain(DrainOrder(*order["order"]))
+                    orders.gateway.take_order(DrainOrder(*order["order"]))
+                case "replica":
+                    orders.gateway.take_replica(*order["order"][:2])
                 case "ping":
                     say(pong=True)
 

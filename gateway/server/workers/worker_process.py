@@ -3,8 +3,9 @@
 Messages go over a socket pair. The first one to a worker is its ``WorkerStart`` (pickled: both run the same code, and
 only they have an end of the connection). After that each message is a JSON object on a line of its own. To the worker:
 ``{"do": "end", "drain": true}``, ``{"do": "now"}``, ``{"do": "reload"}``, ``{"do": "drain", "order": ["r0", true,
-1e9]}`` (``DrainOrder``), ``{"do": "ping"}``. From the worker: ``{"ready": true}``, or ``{"problems": [...]}`` if the
-configuration cannot be used, and ``{"pong": true}``. A closed end means that its process has ended.
+1e9]}`` (``DrainOrder``), ``{"do": "replica", "order": ["r7", {...}, 1e9]}`` (added; null: removed), ``{"do": "ping"}``.
+From the worker: ``{"ready": true}``, or ``{"problems": [...]}`` if the configuration cannot be used, and ``{"pong":
+true}``. A closed end means that its process has ended.
 """
 
 import asyncio

@@ -19,7 +19,6 @@ from gateway.core.canonical import RuleMode
 from gateway.core.errors import ConfigInvalid, GatewayError
 from gateway.core.reasons import Reason
 from gateway.core.worker_place import WorkerPlace
-from gateway.fleet.drains import DrainOrder
 from gateway.http_client.open_files import FileLimits
 from gateway.server.asgi_adapter import AsgiHandler
 from gateway.server.event_loop import Loop
@@ -37,8 +36,8 @@ _PATIENCE_SECONDS = 3.5
 _LOOK_SECONDS = 2.0
 """Interval of the liveness check of the workers and the explain worker."""
 
-_MAX_DRAINS = 1000
-"""Maximum drain orders that are kept for workers that start later: orders for removed replicas are never revoked."""
+_MAX_ORDERS = 1000
+"""Maximum orders that are kept for workers that start later: drains of removed replicas are never revoked."""
 
 _LONGEST_SOCKET = 107
 """Bytes of the path of a Unix socket, on Linux."""
@@ -87,8 +86,8 @@ class WorkerSupervisor:
         self._folder = folder
         self._crew = [WorkerProcess(number, self._start_of, self) for number in range(workers)]
         self._upstreams = [WorkerClient(self._place(member.number).admin_at) for member in self._crew]
-        self._port = AdminPort(self._upstreams, on_drain=self._take_drain)
-        self._drains: dict[str, DrainOrder] = {}
+        self._port = AdminPort(self._upstreams, on_order=self._take_order)
+        self._orders: dict[tuple[str, str], dict[str, object]] = {}
         self._all_serve = asyncio.Event()
         self._explains = False
         self._over = asyncio.Event()
@@ -184,8 +183,8 @@ class WorkerSupervisor:
             self._explains = True
             self._explain.start()
         self._upstreams[member.number].open()
-        for order in self._drains.values():
-            member.say(do="drain", order=list(order))
+        for order in self._orders.values():
+            member.say(**order)
         _log.info("worker_ready", number=member.number, life=member.lives)
         if all(each.has_served for each in self._crew):
             self._all_serve.set()
@@ -225,16 +224,16 @@ class WorkerSupervisor:
         self._settings = settings
         await configure_explain(self._explain, settings)
 
-    def _take_drain(self, replica: str, drained: bool) -> None:
-        """Keep a drain order for workers that start later, and send it to those that may have missed it: just started,
-        or too busy to answer."""
-        order = DrainOrder(replica, drained, time.time())
-        self._drains.pop(replica, None)
-        if drained:  # a drain is off by default
-            self._drains[replica] = order
-        if len(self._drains) > _MAX_DRAINS:
-            del self._drains[next(iter(self._drains))]
-        self._send_all(do="drain", order=list(order))
+    def _take_order(self, kind: str, replica: str, order: object) -> None:
+        """Keep an order for workers that start later, and send it to those that may have missed it: just started, or
+        too busy to answer."""
+        said: dict[str, object] = {"do": kind, "order": [replica, order, time.time()]}
+        self._orders.pop((kind, replica), None)
+        if order:  # else a new worker starts with it: neither drained nor added
+            self._orders[kind, replica] = said
+        if len(self._orders) > _MAX_ORDERS:
+            del self._orders[next(iter(self._orders))]
+        self._send_all(**said)
 
     async def _look(self) -> None:
         while True:

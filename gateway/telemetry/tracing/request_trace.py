@@ -33,6 +33,7 @@ def of_settlement(settlement: Settlement, operation: str) -> Attributes:
         "gen_ai.usage.output_tokens": s.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": s.cached_tokens,
         "gateway.request.id": s.request_id,
+        "gateway.dialect": s.dialect or None,
         "gateway.tenant.id": s.caller.tenant.id,
         "gateway.space.id": s.space or None,
         "gateway.replica": s.decision.replica if s.decision else None,
@@ -57,6 +58,7 @@ def of_refusal(refusal: Refusal, operation: str) -> Attributes:
             "error.type": refusal.code or str(refusal.status),
             "gen_ai.operation.name": operation,
             "gateway.request.id": refusal.request_id,
+            "gateway.dialect": refusal.dialect or None,
             "gateway.tenant.id": caller.tenant.id if caller else None,
             "gateway.ending": "refused",
         }

@@ -89,14 +89,15 @@ function Known({ request }) {
 }
 
 function WhatWasAsked({ request }) {
-  const { session, turn, source, model, tenant, endpoint, streamed, at } = request;
+  const { session, agent, parent_agent: parent, turn, source, model, tenant, endpoint, dialect, streamed, at } = request;
   const rows = [
     ["Model", named({ model })],
     ["Tenant", named({ tenant })],
     ["Source", source && named({ source })],
     ["Session", session && named({ session })],
+    ["Agent", agent && html`<code class="clamp" title=${agent}>${agent}</code>${parent && html`, of <code>${parent}</code>`}`],
     ["Turn", turn],
-    ["Endpoint", html`<code>${endpoint}</code>${streamed ? ", streamed" : ""}`],
+    ["Endpoint", html`<code>${endpoint}</code>${dialect && `, translated from ${dialect}`}${streamed ? ", streamed" : ""}`],
     ["Over at", html`<time datetime=${request.time} title=${request.time}>${moment(at)}</time>`],
     ["Left out", request.skipped && "Its text was not examined: the explanation was behind."],
   ];
