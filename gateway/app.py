@@ -12,9 +12,10 @@ from gateway.admin.snapshots import Snapshots
 from gateway.admission import ApplicationLimits, Authenticator
 from gateway.admission.prompt_registry import PromptRegistry, some_of
 from gateway.api import Cors, PublicApp
+from gateway.api.dialects.messages import MessagesDialect
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
-from gateway.api.routes import ServedCatalog
+from gateway.api.routes import MESSAGES, ServedCatalog
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.pii import PersonalDataScreen
 from gateway.cluster.wiring import ClusterState
@@ -443,7 +444,13 @@ class Gateway:
             stopping=lambda: self._leaving,
         )
         root_path = self._settings.server.root_path
-        return PublicApp(generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path)
+        dialects = {
+            MESSAGES: MessagesDialect(self._turns),
+            f"{MESSAGES}/count_tokens": MessagesDialect(self._turns, counts=True),
+        }
+        return PublicApp(
+            generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path, dialects=dialects
+        )
 
     def _gpus(self, model: ModelId) -> float:
         """GPUs of one replica of a model."""

@@ -142,6 +142,7 @@ class Flow:
         Raises:
             GatewayError: nothing was sent to the client yet; this is the answer to send.
         """
+        self._attempts.begin(request.received_at)
         context = self._begin(request, grant, trace)
         try:
             placed = await self._prepare(context, sink)
@@ -171,9 +172,19 @@ class Flow:
             finally:
                 del failure  # its traceback refers to this frame: the cycle would keep the request in memory
 
+    async def count(self, request: ChatRequest, grant: Grant) -> tuple[int, bool]:
+        """Prompt tokens of a request that is not sent, and whether the number is an estimate from its text.
+
+        Raises:
+            GatewayError: as ``serve``.
+        """
+        context = self._begin(request, grant, None)
+        await self._enter(context)
+        grant.correct(0)  # no replica computes anything
+        return context.encoded.tokens, context.encoded.is_text
+
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
-        """Count the request for the retry budget, and set its deadline."""
-        self._attempts.begin(request.received_at)
+        """Set the request's deadline."""
         source = client_family(request.headers)
         if self._experiment.is_running:
             request = self._experiment.assigned(request, source)
@@ -194,21 +205,9 @@ class Flow:
         """
         try:
             if context.placed is None:
-                encoded, asked = context.encoded, context.encoded.asked
-                encoded.space = self._spaces.enter(asked.caller, encoded.model.version(), asked.fields, time.time())
-                if asked.assignment is not None and asked.assignment.salted:
-                    encoded.space = replace(encoded.space, salt=random_salt())
-                is_charged = context.grant.counts_tokens
-                if is_charged:
-                    await self._charge_estimate(context)
-                try:
-                    await by_deadline(self._encode(context), context.deadline)
-                except TimeoutError:
-                    raise expired() from None
-                if is_charged:
-                    context.grant.charge(encoded.tokens, time.monotonic())
-                if encoded.request.warmup_target is not None:
-                    await self._overload.wait_for_clients(encoded)
+                await self._enter(context)
+                if context.encoded.request.warmup_target is not None:
+                    await self._overload.wait_for_clients(context.encoded)
             return await self._place(context)
         except asyncio.CancelledError:
             if sink.gone:
@@ -220,6 +219,22 @@ class Flow:
             elif sink.interrupted:
                 raise shutting_down() from None
             raise
+
+    async def _enter(self, context: RequestContext) -> None:
+        """Find the request's prefix space, and encode and charge it."""
+        encoded, asked = context.encoded, context.encoded.asked
+        encoded.space = self._spaces.enter(asked.caller, encoded.model.version(), asked.fields, time.time())
+        if asked.assignment is not None and asked.assignment.salted:
+            encoded.space = replace(encoded.space, salt=random_salt())
+        is_charged = context.grant.counts_tokens
+        if is_charged:
+            await self._charge_estimate(context)
+        try:
+            await by_deadline(self._encode(context), context.deadline)
+        except TimeoutError:
+            raise expired() from None
+        if is_charged:
+            context.grant.charge(encoded.tokens, time.monotonic())
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""

@@ -86,6 +86,7 @@ def settlement(context: RequestContext, served: Served | None, status: int, code
         encoded.asked.assignment,
         per_token,
         now,  # ended_at
+        request.dialect,
     )
 
 

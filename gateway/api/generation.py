@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 
 import structlog
 
@@ -121,6 +122,12 @@ class Generations:
             if trace is not None:
                 trace.end_stage("parse")
             translated = generation.translated
+            if translated is not None and translated.counted is not None:
+                tokens, is_estimate = await self.service.count(request, grant)
+                headers = [*translated.headers, *grant.headers(time.monotonic())]
+                headers += [(b"x-gateway-tokens", b"estimated")] * is_estimate
+                generation.respond_with(HTTPStatus.OK, headers, translated.counted(tokens))
+                return
             sink = generation if translated is None else translated.answer(generation)
             await self.service.serve(request, sink, grant, trace)
         except GatewayError as error:
@@ -207,7 +214,15 @@ class Generations:
         if grant is not None and error.is_final:
             grant.refuse(time.monotonic())
         caller = error.caller if grant is None else grant.caller
-        refusal = Refusal(generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
+        refusal = Refusal(
+            generation.request_id,
+            generation.endpoint,
+            error.status,
+            error.code,
+            generation.peer,
+            caller,
+            dialect="" if generation.dialect is None else generation.dialect.name,
+        )
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)
@@ -379,6 +394,11 @@ class GenerationExchange:
         else:
             status, body = self.dialect.refusal(problem_of(error, self.translated), self.request_id)
         self.exchange.respond(status, headers + (self._own_headers or []), body)
+
+    def respond_with(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Answer with JSON."""
+        named = [(b"x-request-id", self.request_id.encode()), (b"content-type", _JSON), *headers]
+        self.exchange.respond(status, named + (self._own_headers or []), body)
 
     def end(self) -> None:
         """The request is over: release what it holds."""

@@ -14,7 +14,10 @@ from starlette.responses import JSONResponse, Response
 
 from gateway import __version__
 from gateway.admission import Authenticator
-from gateway.api.error_responses import problem_response
+from gateway.api.dialects import Dialect
+from gateway.api.dialects.dialect import problem_of
+from gateway.api.dialects.messages_answer import model_entry, model_page
+from gateway.api.error_responses import problem_headers, problem_response
 from gateway.api.parse import unknown_model
 from gateway.core.api_keys import may_be_key, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
@@ -28,7 +31,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _MODELS = "/v1/models"
-_SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"
+MESSAGES = "/v1/messages"
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -62,13 +65,16 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer) -> HttpRoutes:
+def build_routes(
+    catalog: ServedCatalog, gate: Authenticator, observer: Observer, dialects: Mapping[str, Dialect]
+) -> HttpRoutes:
     """The application.
 
     Args:
         catalog: The served models.
         gate: Authenticates clients.
         observer: Gets refused requests.
+        dialects: See ``PublicApp``.
     """
     app = HttpRoutes()
 
@@ -86,6 +92,9 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
     @app.get(_MODELS)
     async def list_models(request: Request) -> Response:
         allowed = _allowed(request)
+        if _is_anthropic(request):
+            entries = [model_entry(_card(catalog, model)) for model in allowed]
+            return JSONResponse(model_page(entries, request.query_params))
         return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in allowed]})
 
     @app.get("/v1/models/{model:path}")
@@ -94,6 +103,8 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
         allowed = _allowed(request)
         if model not in allowed:
             raise unknown_model(model, allowed)
+        if _is_anthropic(request):
+            return JSONResponse(model_entry(_card(catalog, model)))
         return JSONResponse(_card(catalog, model))
 
     @app.get("/healthz")
@@ -126,11 +137,11 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
             None if ready else {"retry-after": "2"},
         )
 
-    for endpoint in Endpoint:
+    for endpoint in (*map(str, Endpoint), *dialects):
         # POST is handled before. The route answers every other method with a 405 that names POST.
-        app.add_route(str(endpoint), _answered_elsewhere, methods=["POST"])
+        app.add_route(endpoint, _answered_elsewhere, methods=["POST"])
 
-    _add_problem_handlers(app, observer)
+    _add_problem_handlers(app, observer, dialects)
     return app
 
 
@@ -138,17 +149,26 @@ async def _answered_elsewhere(_request: Request) -> Response:
     raise AssertionError("generation requests do not get to these routes")
 
 
-def _add_problem_handlers(app: HttpRoutes, observer: Observer) -> None:
-    """Answer every failure in the OpenAI error format; count and log paths and methods that are not served."""
+def _add_problem_handlers(app: HttpRoutes, observer: Observer, dialects: Mapping[str, Dialect]) -> None:
+    """Answer every failure in the format of the API; count and log paths and methods that are not served."""
+    posted = ", ".join(f"POST {path}" for path in (*map(str, Endpoint), *dialects))
+
+    def _shaped(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
+        dialect = dialects.get(request.scope["path"]) or (dialects.get(MESSAGES) if _is_anthropic(request) else None)
+        request_id = _request_id(request)
+        if dialect is None:
+            return problem_response(error, request_id, extra)
+        status, body = dialect.refusal(problem_of(error, None), request_id)
+        return Response(body, status, problem_headers(error, request_id) | dict(extra or {}))
 
     def _refuse(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
         refusal = refused_path(request.scope, error, _request_id(request))
         observer.on_refused(refusal)
-        return problem_response(error, _request_id(request), extra)
+        return _shaped(request, error, extra)
 
     @app.on_error(GatewayError)
     async def own(request: Request, error: GatewayError) -> Response:
-        return problem_response(error, _request_id(request))
+        return _shaped(request, error)
 
     @app.on_error(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -158,7 +178,8 @@ def _add_problem_handlers(app: HttpRoutes, observer: Observer) -> None:
             message = f"{_method(request.scope)} is not allowed here; use {allowed}."
             return _refuse(request, MethodNotAllowed(message, code="method_not_allowed"), {"allow": allowed})
         if error.status_code == 404:
-            message = f"{_method(request.scope)} {shown_path(request.scope['path'])} is not served here. Use {_SERVED}."
+            message = f"{_method(request.scope)} {shown_path(request.scope['path'])} is not served here."
+            message += f" Use {posted} and GET {_MODELS}."
             return _refuse(request, NotFound(message, code="unknown_path"))
         raise error
 
@@ -174,6 +195,11 @@ def refused_path(scope: MutableMapping[str, Any], error: GatewayError, request_i
     return Refusal(
         request_id, OTHER_ENDPOINT, error.status, error.code, peer_of(scope), method=_method(scope), path=path
     )
+
+
+def _is_anthropic(request: Request) -> bool:
+    """Whether a client of Anthropic's API asks, whose SDKs send this header with every request."""
+    return "anthropic-version" in request.headers
 
 
 def _method(scope: MutableMapping[str, Any]) -> str:

@@ -47,6 +47,7 @@ class Settlement(msgspec.Struct, frozen=True):
         assignment: Its group in the experiment; None outside of one.
         prefill_seconds_per_token: At the chosen replica, as learned; 0 without one.
         ended_at: When it ended; monotonic seconds.
+        dialect: See ``ChatRequest``.
     """
 
     request_id: RequestId
@@ -78,6 +79,7 @@ class Settlement(msgspec.Struct, frozen=True):
     assignment: Assignment | None = None
     prefill_seconds_per_token: float = 0.0
     ended_at: float = 0.0
+    dialect: str = ""
 
 
 OTHER_ENDPOINT = "other"
@@ -97,6 +99,7 @@ class Refusal:
         caller: The authenticated caller; None if unknown.
         method: With ``OTHER_ENDPOINT``: the method.
         path: With ``OTHER_ENDPOINT``: the path, shortened and safe to show. Never a label value: clients choose it.
+        dialect: See ``ChatRequest``.
     """
 
     request_id: RequestId
@@ -107,3 +110,4 @@ class Refusal:
     caller: Caller | None = None
     method: str = ""
     path: str = ""
+    dialect: str = ""
