@@ -172,16 +172,21 @@ class Flow:
             finally:
                 del failure  # its traceback refers to this frame: the cycle would keep the request in memory
 
-    async def count(self, request: ChatRequest, grant: Grant) -> tuple[int, bool]:
-        """Prompt tokens of a request that is not sent, and whether the number is an estimate from its text.
-
-        Raises:
-            GatewayError: as ``serve``.
-        """
+    async def count(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
+        """Answer a request with the number of its prompt's tokens, as the usage of a completion; see ``serve``."""
         context = self._begin(request, grant, None)
-        await self._enter(context)
+        try:
+            await self._enter(context)
+        except GatewayError as error:
+            self._observe(context, None, error.status, error.code)
+            raise
+        encoded = context.encoded
         grant.correct(0)  # no replica computes anything
-        return context.encoded.tokens, context.encoded.is_text
+        headers = [(b"x-request-id", request.request_id.encode()), *grant.headers(time.monotonic())]
+        if encoded.is_text:
+            headers.append((b"x-gateway-tokens", b"estimated"))
+        sink.start(200, headers)
+        sink.write(b'{"usage":{"prompt_tokens":%d}}' % encoded.tokens, more=False)
 
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
         """Set the request's deadline."""

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 
 import structlog
 
@@ -122,14 +121,11 @@ class Generations:
             if trace is not None:
                 trace.end_stage("parse")
             translated = generation.translated
-            if translated is not None and translated.counted is not None:
-                tokens, is_estimate = await self.service.count(request, grant)
-                headers = [*translated.headers, *grant.headers(time.monotonic())]
-                headers += [(b"x-gateway-tokens", b"estimated")] * is_estimate
-                generation.respond_with(HTTPStatus.OK, headers, translated.counted(tokens))
-                return
             sink = generation if translated is None else translated.answer(generation)
-            await self.service.serve(request, sink, grant, trace)
+            if translated is not None and translated.counts:
+                await self.service.count(request, sink, grant)
+            else:
+                await self.service.serve(request, sink, grant, trace)
         except GatewayError as error:
             if sink is None:
                 self.refuse(generation, error, grant)
@@ -214,15 +210,8 @@ class Generations:
         if grant is not None and error.is_final:
             grant.refuse(time.monotonic())
         caller = error.caller if grant is None else grant.caller
-        refusal = Refusal(
-            generation.request_id,
-            generation.endpoint,
-            error.status,
-            error.code,
-            generation.peer,
-            caller,
-            dialect="" if generation.dialect is None else generation.dialect.name,
-        )
+        what = (generation.request_id, generation.endpoint, error.status, error.code, generation.peer, caller)
+        refusal = Refusal(*what, dialect="" if generation.dialect is None else generation.dialect.name)
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)
@@ -394,11 +383,6 @@ class GenerationExchange:
         else:
             status, body = self.dialect.refusal(problem_of(error, self.translated), self.request_id)
         self.exchange.respond(status, headers + (self._own_headers or []), body)
-
-    def respond_with(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Answer with JSON."""
-        named = [(b"x-request-id", self.request_id.encode()), (b"content-type", _JSON), *headers]
-        self.exchange.respond(status, named + (self._own_headers or []), body)
 
     def end(self) -> None:
         """The request is over: release what it holds."""

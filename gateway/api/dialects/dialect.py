@@ -43,7 +43,7 @@ class Translated(NamedTuple):
         names: The client's names of members that have other names in the chat request.
         answer: The sink that translates the answer, in front of the client's.
         headers: Headers that the answer gets, such as warnings.
-        counted: Makes the answer, if the request only asks for the number of its prompt's tokens; None otherwise.
+        counts: Whether it only asks for the number of its prompt's tokens.
     """
 
     fields: dict[str, Any]
@@ -51,7 +51,7 @@ class Translated(NamedTuple):
     names: Mapping[str, str]
     answer: Callable[[Sink], Sink]
     headers: Sequence[tuple[bytes, bytes]] = ()
-    counted: Callable[[int], bytes] | None = None
+    counts: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True):

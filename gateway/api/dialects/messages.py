@@ -1,17 +1,15 @@
 """Anthropic's Messages API.
 
-Requests become chat requests as vLLM 0.32 makes them (``entrypoints/anthropic/serving.py``), so that the prompt has the
+Requests become chat requests as vLLM 0.32 makes them (``entrypoints/anthropic/serving.py``), so that a prompt has the
 tokens of the engine's own conversion. System messages inside the conversation stay where they are.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import orjson
 
 from gateway.api.dialects.dialect import Asked, Problem, Translated, problem_in
 from gateway.api.dialects.messages_answer import MessageConverter, error_of
@@ -22,15 +20,20 @@ from gateway.core.ports import Sink
 from gateway.turns import Turns
 
 _AT_ONCE = 1000
-"""Messages, blocks and tools per portion: a millisecond or two."""
+"""Messages, blocks and tools, or pieces of JSON, per portion: some milliseconds at most."""
 
 _MAX_NAMES = 10_000
-"""Parts and calls whose place in the client's body is kept, where it differs; of further ones the message is."""
+"""Parts and calls of which the place in the client's body is kept where it differs; of others, their message's is."""
 
 _MAX_LISTED = 5
 _BILLING = "x-anthropic-billing-header"
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "ctx": "user", "msg": "user"}
-"""Roles of the chat message. Claude Code has sent ``ctx`` and ``msg``, which vLLM takes for the user's."""
+"""Roles, with the chat message's. Claude Code has sent ``ctx`` and ``msg``, which vLLM takes for the user's."""
+
+_PARTS = ("text", "image", "document")
+_LEFT_OUT = ("redacted_thinking", "tool_reference")
+_KINDS = {"user": (*_PARTS, "tool_result", *_LEFT_OUT), "assistant": (*_PARTS, "thinking", "tool_use", *_LEFT_OUT)}
+"""Types of blocks: those that become content parts, those that engines leave out, and all by role."""
 
 _SAME = (
     *("model", "stream", "temperature", "top_p", "top_k", "metadata", "chat_template_kwargs", "kv_transfer_params"),
@@ -46,238 +49,156 @@ _NAMES = {
     "reasoning_effort": "output_config.effort",
     "tool_choice.function.name": "tool_choice.name",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-    "max_completion_tokens": "max_tokens",
 }
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-_TEXTS = ("text", "image", "document", "search_result")
-_KINDS = {"user": (*_TEXTS, "tool_result"), "assistant": (*_TEXTS, "thinking", "redacted_thinking", "tool_use")}
-_IN_RESULT = (*_TEXTS, "tool_reference")
-_LEFT_OUT = ("redacted_thinking", "tool_reference")
-"""Types of blocks: those that become content parts, all by role, all of results, and those that engines leave out."""
-
-_FLAT = (str, int, float, bool, type(None))
+_FLAT = (int, float, bool, type(None))
 _SHORT_CHARACTERS = 64 * 1024
 _encode = json.JSONEncoder()
 
+Object = dict[str, Any]
 
-@dataclass(slots=True)
+
 class Chat:
-    """A request as a chat request.
+    """A request as a chat request: ``fields``, ``places`` and ``names`` as of ``Translated``.
 
     Attributes:
-        fields: The chat request.
-        places: See ``Translated``.
-        names: See ``Translated``.
         left_out: What no engine would take, for a warning.
         prewarm: Whether only the cache is to be filled, and nothing to be generated.
     """
 
-    fields: dict[str, Any] = field(default_factory=dict)
-    places: list[str] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=_NAMES.copy)
-    left_out: list[str] = field(default_factory=list)
-    prewarm: bool = False
-    _messages: list[dict[str, Any]] = field(default_factory=list)
-    _steps: int = 0
+    def __init__(self) -> None:
+        self.fields: Object = {}
+        self.places: list[str] = []
+        self.names = dict(_NAMES)
+        self.left_out: list[str] = []
+        self.prewarm = False
+        self._messages: list[Object] = []
+        self._steps = 0
 
     def convert(self, body: Mapping[str, Any], *, counts: bool) -> Portioned[None]:
-        """See ``chat_of``."""
+        """Fill it. Takes time in proportion to the request's blocks.
+
+        Args:
+            body: The request; only read. Its texts become parts of the chat request.
+            counts: Whether it may lack ``max_tokens``, because nothing is to be generated.
+
+        Raises:
+            BadRequest: it violates the API; ``param`` is the place, such as ``messages[2].content[0].type``.
+        """
         if body.get("system") is not None:
-            yield from self._add_system(body["system"], "system", "system")
-        messages = body.get("messages")
-        if not isinstance(messages, list):
-            raise _bad("messages", "must be a list of messages")
-        for number, message in enumerate(messages):
-            yield from self._message(message, f"messages[{number}]")
-        fields = self.fields
-        fields |= {name: body[name] for name in _SAME if body.get(name) is not None}
-        fields["messages"] = self._messages
-        yield from self._add_tools(body)
-        self._add_settings(body)
-        if body.get("stream"):
-            fields["stream_options"] = {"include_usage": True}
-        if body.get("cache_salt") is not None:
-            self.left_out.append("cache_salt (the gateway sets it)")
-        if not counts:
-            limit = body.get("max_tokens")
+            yield from self._system(body["system"], "system", "system")
+        for number, message in enumerate(_list(body.get("messages"), "messages")):
+            place = f"messages[{number}]"
+            role = message.get("role") if isinstance(message, dict) else None
+            role = _ROLES.get(role) if isinstance(role, str) else None
+            if role is None:
+                raise _bad(f"{place}.role", "must be user, assistant or system")
+            if self._step():
+                yield
+            content = message.get("content")
+            if role == "system":
+                yield from self._system(content, f"{place}.content", place)
+            elif isinstance(content, str):
+                self._add({"role": role, "content": content}, place)
+            else:
+                yield from self._blocks(role, _list(content, f"{place}.content"), place)
+        self.fields |= {name: body[name] for name in _SAME if body.get(name) is not None}
+        self.fields["messages"] = self._messages
+        yield from self._tools(body)
+        self._settings(body)
+        limit = body.get("max_tokens")
+        if limit is not None or not counts:
             if type(limit) is not int or limit < 0:
                 raise _bad("max_tokens", "must be a number of tokens; 0 fills the cache and generates nothing")
             self.prewarm = limit == 0
-            fields["max_tokens"] = limit or 1
+            self.fields["max_tokens"] = limit or 1
 
     def _step(self) -> bool:
         """Whether a portion is over."""
         self._steps += 1
         return self._steps % _AT_ONCE == 0
 
-    def _add(self, message: dict[str, Any], place: str) -> None:
+    def _add(self, message: Object, place: str) -> None:
         self._messages.append(message)
         self.places.append(place)
 
-    def _name(self, chat: str, own: str) -> None:
-        """Keep the place of a part of the next message."""
-        if len(self.names) < _MAX_NAMES:
-            self.names[f"messages[{len(self._messages)}].{chat}"] = own
-
-    # Messages
-
-    def _message(self, message: Any, place: str) -> Portioned[None]:
-        role = message.get("role") if isinstance(message, dict) else None
-        role = _ROLES.get(role) if isinstance(role, str) else None
-        if role is None:
-            raise _bad(f"{place}.role", "must be user, assistant or system")
-        content = message.get("content")
-        if self._step():
-            yield
-        if role == "system":
-            yield from self._add_system(content, f"{place}.content", place)
-        elif isinstance(content, str):
-            self._add({"role": role, "content": content}, place)
-        elif isinstance(content, list):
-            yield from self._blocks(role, content, place)
-        else:
-            raise _bad(f"{place}.content", "must be a string or a list of content blocks")
-
-    def _add_system(self, content: Any, where: str, place: str) -> Portioned[None]:
+    def _system(self, content: Any, where: str, place: str) -> Portioned[None]:
         """Add a system message: its blocks joined without a separator.
 
         The attribution line of Claude Code becomes a line of its own in front, as which it is recognized and stripped.
         """
-        billing: list[str] = []
-        texts: list[str] = []
-        if isinstance(content, str):
-            texts.append(content)
-        elif isinstance(content, list):
-            for position, block in enumerate(content):
-                text = _text(block, f"{where}[{position}]", ("text",))
-                if text.startswith(_BILLING):
-                    billing.append(text if text.endswith("\n") else text + "\n")
-                else:
-                    texts.append(text)
-                if self._step():
-                    yield
-        else:
-            raise _bad(where, "must be a string or a list of text blocks")
-        if joined := "".join(billing + texts):
-            self._name("content", where)
+        texts = [part["text"] for part in (yield from self._parts(content, where, ("text",)))]
+        billing = [text.removesuffix("\n") + "\n" for text in texts if text.startswith(_BILLING)]
+        if billing and isinstance(content, list):
+            texts = billing + [text for text in texts if not text.startswith(_BILLING)]
+        if joined := "".join(texts):
             self._add({"role": "system", "content": joined}, place)
 
     def _blocks(self, role: str, content: Sequence[Any], place: str) -> Portioned[None]:
         """Add a message of blocks: the results of tools first, in messages of their own."""
-        parts: list[dict[str, Any]] = []
-        calls: list[dict[str, Any]] = []
+        parts: list[Object] = []
+        calls: list[Object] = []
         thoughts: list[str] = []
-        moved: list[tuple[str, str]] = []
+        moved: dict[str, str] = {}
         for position, block in enumerate(content):
-            kind, before = block.get("type") if isinstance(block, dict) else None, len(parts)
-            if kind == "text" and type(text := block.get("text")) is str:
-                if text:
-                    parts.append({"type": "text", "text": text})
-            elif kind == "tool_use" and role == "assistant":
-                where = f"{place}.content[{position}]"
-                moved.append((f"tool_calls[{len(calls)}].function.arguments", f"{where}.input"))
-                calls.append((yield from self._call(block, where)))
-            elif kind == "tool_result" and role == "user":
-                yield from self._result(block, f"{place}.content[{position}]")
-            elif kind == "thinking" and role == "assistant":
-                thoughts.append(_string(block, "thinking", f"{place}.content[{position}]"))
+            where = f"{place}.content[{position}]"
+            kind = _kind(block, where, _KINDS[role])
+            if kind == "tool_use":
+                moved[f"tool_calls[{len(calls)}].function.arguments"] = f"{where}.input"
+                function = {"name": _string(block, "name", where), "arguments": (yield from _json_of(block, where))}
+                calls.append({"id": _string(block, "id", where), "type": "function", "function": function})
+            elif kind == "tool_result":
+                yield from self._result(block, where)
+            elif kind == "thinking":
+                thoughts.append(_string(block, "thinking", where))
             elif kind not in _LEFT_OUT:
-                parts += yield from self._parts(block, f"{place}.content[{position}]", _KINDS[role])
-            if len(parts) > before and before != position and len(moved) < _MAX_NAMES:
-                moved.append((f"content[{before}]", f"{place}.content[{position}]"))
+                part = _part(block, kind, where)
+                if part.get("text") != "":
+                    if len(parts) != position and len(moved) < _MAX_NAMES:
+                        moved[f"content[{len(parts)}]"] = where
+                    parts.append(part)
             if self._step():
                 yield
-        own: dict[str, Any] = {"role": role}
-        if len(parts) == 1 and parts[0]["type"] == "text":
-            own["content"] = parts[0]["text"]
-        elif parts:
-            own["content"] = parts
+        own: Object = {"role": role}
+        if parts:
+            is_text = len(parts) == 1 and parts[0]["type"] == "text"
+            own["content"] = parts[0]["text"] if is_text else parts
         elif role == "user":
             return
         if thoughts:
             own["reasoning"] = "".join(thoughts)
         if calls:
             own["tool_calls"] = calls
-        for chat, client in moved:
-            self._name(chat, client)
+        if len(self.names) < _MAX_NAMES:
+            self.names |= {f"messages[{len(self._messages)}].{name}": given for name, given in moved.items()}
         self._add(own, place)
 
-    def _call(self, block: Mapping[str, Any], where: str) -> Portioned[dict[str, Any]]:
-        given = block.get("input")
-        if given is not None and not isinstance(given, dict):
-            raise _bad(f"{where}.input", "must be an object")
-        function = {"name": _string(block, "name", where), "arguments": (yield from _json_of(given or {}))}
-        return {"id": _string(block, "id", where), "type": "function", "function": function}
-
-    def _result(self, block: Mapping[str, Any], where: str) -> Portioned[None]:
-        """Add a result: its text as a message of the tool, its images as one of the user."""
-        content, call = block.get("content"), _string(block, "tool_use_id", where)
-        texts: list[str] = []
-        images: list[dict[str, Any]] = []
-        references: list[dict[str, Any]] = []
-        if isinstance(content, str):
-            texts.append(content)
-        elif isinstance(content, list):
-            for position, item in enumerate(content):
-                if isinstance(item, dict) and item.get("type") == "tool_reference":
-                    references.append(
-                        {"type": "tool_reference", "name": _string(item, "tool_name", f"{where}.content[{position}]")}
-                    )
-                elif isinstance(item, dict) and item.get("type") == "text":
-                    texts.append(_string(item, "text", f"{where}.content[{position}]"))
-                else:
-                    for part in (yield from self._parts(item, f"{where}.content[{position}]", _IN_RESULT)):
-                        if part["type"] == "text":
-                            texts.append(part["text"])
-                        else:
-                            images.append(part)
-                if self._step():
-                    yield
-        elif content is not None:
-            raise _bad(f"{where}.content", "must be a string or a list of content blocks")
-        self._add({"role": "tool", "tool_call_id": call, "content": "\n".join(texts)}, where)
-        if images:
+    def _result(self, block: Object, where: str) -> Portioned[None]:
+        """Add a tool's result: its text as a message of the tool, its images as one of the user."""
+        call, content = _string(block, "tool_use_id", where), block.get("content") or ""
+        found = yield from self._parts(content, f"{where}.content", (*_PARTS, "tool_reference"))
+        text = "\n".join([part["text"] for part in found if part["type"] == "text"])
+        self._add({"role": "tool", "tool_call_id": call, "content": text}, where)
+        if images := [part for part in found if part["type"] == "image_url"]:
             self._add({"role": "user", "content": images}, where)
-        if references:
+        if references := [part for part in found if part["type"] == "tool_reference"]:
             self._add({"role": "tool", "tool_call_id": call, "content": references}, where)
 
-    def _parts(self, block: Any, where: str, kinds: Sequence[str]) -> Portioned[list[dict[str, Any]]]:
-        """The content parts of a text, an image, or a document or search result, which become text."""
-        kind = _kind(block, where, kinds)
-        if kind == "text":
-            text = _string(block, "text", where)
-            return [{"type": "text", "text": text}] if text else []
-        source = block.get("source")
-        if kind == "image":
-            return [{"type": "image_url", "image_url": {"url": _url(source, f"{where}.source")}}]
-        content, at = block.get("content"), f"{where}.content"
-        if kind == "document":
-            form = source.get("type") if isinstance(source, dict) else None
-            if form not in ("text", "content"):
-                raise _bad(f"{where}.source.type", "must be text or content: engines read no PDF; send its text")
-            at = f"{where}.source.{'data' if form == 'text' else 'content'}"
-            content = source.get("data" if form == "text" else "content")
-            source = None
-        heads = [text for text in (block.get("title"), source, block.get("context")) if text and isinstance(text, str)]
-        parts: list[dict[str, Any]] = [{"type": "text", "text": head} for head in heads]
+    def _parts(self, content: Any, where: str, kinds: Sequence[str]) -> Portioned[list[Object]]:
+        """The content parts of a text, or of a list of blocks of these types."""
         if isinstance(content, str):
-            return [{"type": "text", "text": "\n".join([*heads, content])}]
-        if not isinstance(content, list):
-            raise _bad(at, "must be a text or a list of text and image blocks")
-        for position, item in enumerate(content):
-            parts += yield from self._parts(item, f"{at}[{position}]", ("text", "image"))
+            return [{"type": "text", "text": content}]
+        parts: list[Object] = []
+        for position, block in enumerate(_list(content, where)):
+            place = f"{where}[{position}]"
+            parts.append(_part(block, _kind(block, place, kinds), place))
             if self._step():
                 yield
         return parts
 
-    # Everything else
-
-    def _add_tools(self, body: Mapping[str, Any]) -> Portioned[None]:
-        given, choice = body.get("tools"), body.get("tool_choice")
-        if given is not None and not isinstance(given, list):
-            raise _bad("tools", "must be a list of tools")
-        tools: list[Any] = []
-        for number, tool in enumerate(given or ()):
+    def _tools(self, body: Mapping[str, Any]) -> Portioned[None]:
+        tools: list[Object] = []
+        for number, tool in enumerate(_list(body.get("tools") or [], "tools")):
             where = f"tools[{number}]"
             kind, schema = (tool.get("type"), tool.get("input_schema")) if isinstance(tool, dict) else (None, None)
             if schema is None and isinstance(kind, str) and kind != "custom":
@@ -285,68 +206,56 @@ class Chat:
             elif not isinstance(schema, dict):
                 raise _bad(f"{where}.input_schema", 'must be a JSON schema, such as {"type": "object"}')
             else:
-                function = {"name": _string(tool, "name", where), "description": tool.get("description")}
+                function: Object = {"name": _string(tool, "name", where), "description": tool.get("description")}
                 function["parameters"] = schema if "type" in schema else {**schema, "type": "object"}
                 function |= {name: tool.get(name) for name in ("strict", "defer_loading")}
-                given_members = {name: value for name, value in function.items() if value is not None}
-                tools.append({"type": "function", "function": given_members})
+                function = {name: value for name, value in function.items() if value is not None}
+                tools.append({"type": "function", "function": function})
             if self._step():
                 yield
-        if tools:
-            self.fields["tools"] = tools
-        if choice is None:
-            return
+        choice, fields = body.get("tool_choice") or {"type": "auto"}, self.fields
         kind = choice.get("type") if isinstance(choice, dict) else None
         if kind == "tool":
             name = _string(choice, "name", "tool_choice")
             if all(tool["function"]["name"] != name for tool in tools):
                 raise _bad("tool_choice.name", "names none of the tools that engines can call")
-            self.fields["tool_choice"] = {"type": "function", "function": {"name": name}}
+            fields["tool_choice"] = {"type": "function", "function": {"name": name}}
         elif not isinstance(kind, str) or kind not in _CHOICES:
             raise _bad("tool_choice.type", "must be auto, any, tool or none")
         elif tools:
-            self.fields["tool_choice"] = _CHOICES[kind]
-        if tools and choice.get("disable_parallel_tool_use"):
-            self.fields["parallel_tool_calls"] = False
+            fields["tool_choice"] = _CHOICES[kind]
+        if tools:
+            fields["tools"] = tools
+            if choice.get("disable_parallel_tool_use"):
+                fields["parallel_tool_calls"] = False
 
-    def _add_settings(self, body: Mapping[str, Any]) -> None:
-        fields, given = self.fields, {}
-        for name in ("output_config", "thinking"):
-            given[name] = body.get(name) or {}
-            if not isinstance(given[name], dict):
-                raise _bad(name, "must be an object")
+    def _settings(self, body: Mapping[str, Any]) -> None:
+        fields, output, thinking = self.fields, body.get("output_config") or {}, body.get("thinking") or {}
+        if not isinstance(output, dict) or not isinstance(thinking, dict):
+            raise _bad("thinking" if isinstance(output, dict) else "output_config", "must be an object")
+        effort, form = output.get("effort"), output.get("format")
+        if thinking.get("type") == "disabled":
+            effort = "none"
+        if effort is not None:
+            fields["reasoning_effort"] = effort
+        if isinstance(form, dict) and form.get("schema") is not None:
+            named = {"name": "json_schema", "schema": form["schema"]}
+            fields["response_format"] = {"type": "json_schema", "json_schema": named}
         if body.get("stop_sequences"):
             fields["stop"] = body["stop_sequences"]
-        if given["thinking"].get("type") == "disabled":
-            fields["reasoning_effort"] = "none"
-        elif (effort := given["output_config"].get("effort")) is not None:
-            fields["reasoning_effort"] = effort
-        form = given["output_config"].get("format")
-        if isinstance(form, dict) and form.get("schema") is not None:
-            schema = {"name": "json_schema", "schema": form["schema"]}
-            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if body.get("stream"):
+            fields["stream_options"] = {"include_usage": True}
+        if body.get("cache_salt") is not None:
+            self.left_out.append("cache_salt (the gateway sets it)")
 
 
-def chat_of(body: Mapping[str, Any], *, counts: bool = False) -> Portioned[Chat]:
-    """A request as a chat request. Takes time in proportion to its blocks.
-
-    Args:
-        body: The request; only read. Its texts become parts of the chat request.
-        counts: Whether it only asks for the number of its tokens, and so needs no ``max_tokens``.
-
-    Raises:
-        BadRequest: it violates the API; ``param`` is the place in the body, such as ``messages[2].content[0].type``.
-    """
-    chat = Chat()
-    yield from chat.convert(body, counts=counts)
-    return chat
-
-
-def _json_of(value: Mapping[str, Any]) -> Portioned[str]:
-    """JSON as Python's ``json.dumps`` writes it."""
-    if len(value) < _AT_ONCE and all(
-        type(each) in _FLAT and (type(each) is not str or len(each) < _SHORT_CHARACTERS) for each in value.values()
-    ):
+def _json_of(block: Object, where: str) -> Portioned[str]:
+    """The input of a call as Python's ``json.dumps`` writes it."""
+    value = block.get("input") or {}
+    if not isinstance(value, dict):
+        raise _bad(f"{where}.input", "must be an object")
+    members = value.values() if len(value) < _AT_ONCE else [value]
+    if all(type(each) in _FLAT or (type(each) is str and len(each) < _SHORT_CHARACTERS) for each in members):
         return json.dumps(value)
     pieces = []
     for number, piece in enumerate(_encode.iterencode(value)):
@@ -358,32 +267,45 @@ def _json_of(value: Mapping[str, Any]) -> Portioned[str]:
 
 def _kind(block: Any, where: str, kinds: Sequence[str]) -> str:
     kind = block.get("type") if isinstance(block, dict) else None
-    if not isinstance(kind, str) or kind not in kinds:
-        found = "" if not isinstance(kind, str) else f", not {json.dumps(kind[:60])}"
-        raise _bad(f"{where}.type", f"must be one of {', '.join(kinds)} here{found}: leave the block out")
-    return kind
+    if isinstance(kind, str) and kind in kinds:
+        return kind
+    found = f", not {json.dumps(kind[:60])}: leave the block out" if isinstance(kind, str) else ""
+    raise _bad(f"{where}.type", f"must be one of {', '.join(kinds)}{found}")
 
 
-def _text(block: Any, where: str, kinds: Sequence[str]) -> str:
-    _kind(block, where, kinds)
-    return _string(block, "text", where)
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _bad(
+            where, "must be a list" if where in ("messages", "tools") else "must be a string or a list of blocks"
+        )
+    return value
 
 
-def _string(holder: Mapping[str, Any], name: str, where: str) -> str:
+def _string(holder: Object, name: str, where: str) -> str:
     value = holder.get(name)
     if not isinstance(value, str):
         raise _bad(f"{where}.{name}", "must be a string")
     return value
 
 
-def _url(source: Any, where: str) -> str:
-    """The URL of an image."""
-    kind = source.get("type", "base64") if isinstance(source, dict) else None
-    if kind == "url":
-        return _string(source, "url", where)
-    if kind != "base64":
-        raise _bad(f"{where}.type", "must be base64 or url: files are not kept here")
-    return f"data:{source.get('media_type') or 'image/jpeg'};base64,{_string(source, 'data', where)}"
+def _part(block: Object, kind: str, where: str) -> Object:
+    """The content part of a block. A document becomes a text, with its title in front."""
+    if kind == "tool_reference":
+        return {"type": kind, "name": _string(block, "tool_name", where)}
+    if kind == "text":
+        return {"type": "text", "text": _string(block, "text", where)}
+    at, source = f"{where}.source", block.get("source")
+    source = source if isinstance(source, dict) else {"type": None}
+    form = source.get("type", "base64")
+    if kind == "document":
+        if form != "text":
+            raise _bad(f"{at}.type", "must be text: engines read no files. Send the document's text")
+        texts = [block.get("title"), block.get("context"), _string(source, "data", at)]
+        return {"type": "text", "text": "\n".join([text for text in texts if text and isinstance(text, str)])}
+    if form not in ("base64", "url"):
+        raise _bad(f"{at}.type", "must be base64 or url: no files are kept here")
+    url = f"data:{source.get('media_type') or 'image/jpeg'};base64," if form == "base64" else ""
+    return {"type": "image_url", "image_url": {"url": url + _string(source, "data" if url else "url", at)}}
 
 
 def _bad(param: str, problem: str) -> BadRequest:
@@ -406,27 +328,25 @@ class MessagesDialect:
 
     async def translate(self, asked: Asked) -> Translated:
         """See ``Dialect``."""
-        chat = await self._turns.run(chat_of(asked.fields, counts=self._counts), asked.caller.tenant.id)
+        chat = Chat()
+        await self._turns.run(chat.convert(asked.fields, counts=self._counts), asked.caller.tenant.id)
         headers = [(b"request-id", asked.request_id.encode())]
-        if left_out := chat.left_out:
-            listed = [
-                *left_out[:_MAX_LISTED],
-                *([f"{len(left_out) - _MAX_LISTED} more"] * (len(left_out) > _MAX_LISTED)),
-            ]
-            headers.append((b"x-gateway-warning", f"left out: {', '.join(listed)}".encode()))
+        if listed := chat.left_out[:_MAX_LISTED]:
+            more = f" and {len(chat.left_out) - len(listed)} more" if len(chat.left_out) > len(listed) else ""
+            headers.append((b"x-gateway-warning", f"left out: {', '.join(listed)}{more}".encode()))
 
         def refused(problem: Problem) -> tuple[int, bytes]:
-            own = problem_in(translated, problem)
-            # An engine has no tenants' limits: what it refuses so is an overload.
-            is_busy = problem.status == 429
-            return self.refusal(msgspec.structs.replace(own, status=529) if is_busy else own, asked.request_id)
+            problem = problem_in(translated, problem)
+            if problem.status == 429:  # an engine has no limits of tenants: it has too much to do
+                problem = msgspec.structs.replace(problem, status=529)
+            return error_of(problem, asked.request_id)
 
         def answer(sink: Sink) -> Sink:
-            converter = MessageConverter(asked.fields.get("model"), asked.request_id, prewarm=chat.prewarm)
+            model, prewarm = asked.fields.get("model"), chat.prewarm
+            converter = MessageConverter(model, asked.request_id, prewarm=prewarm, counts=self._counts)
             return TranslatingSink(sink, converter, refused, headers)
 
-        counted = (lambda tokens: orjson.dumps({"input_tokens": tokens})) if self._counts else None
-        translated = Translated(chat.fields, chat.places, chat.names, answer, headers, counted)
+        translated = Translated(chat.fields, chat.places, chat.names, answer, headers, self._counts)
         return translated
 
     def refusal(self, problem: Problem, request_id: str) -> tuple[int, bytes]:

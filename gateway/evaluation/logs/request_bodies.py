@@ -6,7 +6,7 @@ Requests to Anthropic's Messages API become the chat requests that the gateway m
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.api.dialects.messages import chat_of
+from gateway.api.dialects.messages import Chat
 from gateway.core.errors import BadRequest
 from gateway.core.portions import finished
 from gateway.core.request import Endpoint
@@ -42,12 +42,14 @@ def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UnreadableEntry: The gateway would refuse it.
     """
+    chat = Chat()
     try:
-        return finished(chat_of({"max_tokens": 1} | dict(body))).fields
+        finished(chat.convert(body, counts=True))
     except BadRequest as error:
         raise UnreadableEntry(f"a request to the Messages API that a gateway refuses ({error.param})") from None
     except RecursionError:
         raise UnreadableEntry("a request that is nested too deep") from None
+    return chat.fields
 
 
 def is_generation(body: Any) -> bool:
