@@ -444,10 +444,8 @@ class Gateway:
             stopping=lambda: self._leaving,
         )
         root_path = self._settings.server.root_path
-        dialects = {
-            MESSAGES: MessagesDialect(self._turns),
-            f"{MESSAGES}/count_tokens": MessagesDialect(self._turns, counts=True),
-        }
+        count = MessagesDialect(self._turns, counts=True)
+        dialects = {MESSAGES: MessagesDialect(self._turns), f"{MESSAGES}/count_tokens": count}
         return PublicApp(
             generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path, dialects=dialects
         )

@@ -180,8 +180,9 @@ class Flow:
         except GatewayError as error:
             self._observe(context, None, error.status, error.code)
             raise
+        finally:
+            grant.correct(0)  # no replica computes anything
         encoded = context.encoded
-        grant.correct(0)  # no replica computes anything
         headers = [(b"x-request-id", request.request_id.encode()), *grant.headers(time.monotonic())]
         if encoded.is_text:
             headers.append((b"x-gateway-tokens", b"estimated"))

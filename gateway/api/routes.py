@@ -28,10 +28,14 @@ from gateway.core.request import Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 
 Scope = MutableMapping[str, Any]
+Dialects = Mapping[str, Dialect]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _MODELS = "/v1/models"
 MESSAGES = "/v1/messages"
+_ANTHROPIC = "anthropic-version"
+"""Header that SDKs of Anthropic's API send with every request."""
+
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -65,9 +69,7 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(
-    catalog: ServedCatalog, gate: Authenticator, observer: Observer, dialects: Mapping[str, Dialect]
-) -> HttpRoutes:
+def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer, dialects: Dialects) -> HttpRoutes:
     """The application.
 
     Args:
@@ -92,7 +94,7 @@ def build_routes(
     @app.get(_MODELS)
     async def list_models(request: Request) -> Response:
         allowed = _allowed(request)
-        if _is_anthropic(request):
+        if _ANTHROPIC in request.headers:
             entries = [model_entry(_card(catalog, model)) for model in allowed]
             return JSONResponse(model_page(entries, request.query_params))
         return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in allowed]})
@@ -103,7 +105,7 @@ def build_routes(
         allowed = _allowed(request)
         if model not in allowed:
             raise unknown_model(model, allowed)
-        if _is_anthropic(request):
+        if _ANTHROPIC in request.headers:
             return JSONResponse(model_entry(_card(catalog, model)))
         return JSONResponse(_card(catalog, model))
 
@@ -149,12 +151,14 @@ async def _answered_elsewhere(_request: Request) -> Response:
     raise AssertionError("generation requests do not get to these routes")
 
 
-def _add_problem_handlers(app: HttpRoutes, observer: Observer, dialects: Mapping[str, Dialect]) -> None:
+def _add_problem_handlers(app: HttpRoutes, observer: Observer, dialects: Dialects) -> None:
     """Answer every failure in the format of the API; count and log paths and methods that are not served."""
     posted = ", ".join(f"POST {path}" for path in (*map(str, Endpoint), *dialects))
 
     def _shaped(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
-        dialect = dialects.get(request.scope["path"]) or (dialects.get(MESSAGES) if _is_anthropic(request) else None)
+        dialect = dialects.get(request.scope["path"]) or (
+            dialects.get(MESSAGES) if _ANTHROPIC in request.headers else None
+        )
         request_id = _request_id(request)
         if dialect is None:
             return problem_response(error, request_id, extra)
@@ -195,11 +199,6 @@ def refused_path(scope: MutableMapping[str, Any], error: GatewayError, request_i
     return Refusal(
         request_id, OTHER_ENDPOINT, error.status, error.code, peer_of(scope), method=_method(scope), path=path
     )
-
-
-def _is_anthropic(request: Request) -> bool:
-    """Whether a client of Anthropic's API asks, whose SDKs send this header with every request."""
-    return "anthropic-version" in request.headers
 
 
 def _method(scope: MutableMapping[str, Any]) -> str:

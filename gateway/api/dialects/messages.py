@@ -22,10 +22,9 @@ from gateway.turns import Turns
 _AT_ONCE = 1000
 """Messages, blocks and tools, or pieces of JSON, per portion: some milliseconds at most."""
 
-_MAX_NAMES = 10_000
+_MAX_NAMES = 1000
 """Parts and calls of which the place in the client's body is kept where it differs; of others, their message's is."""
 
-_MAX_LISTED = 5
 _BILLING = "x-anthropic-billing-header"
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "ctx": "user", "msg": "user"}
 """Roles, with the chat message's. Claude Code has sent ``ctx`` and ``msg``, which vLLM takes for the user's."""
@@ -39,17 +38,11 @@ _SAME = (
     *("model", "stream", "temperature", "top_p", "top_k", "metadata", "chat_template_kwargs", "kv_transfer_params"),
     *("min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty", "min_tokens"),
     *("stop_token_ids", "include_stop_str_in_output", "ignore_eos", "skip_special_tokens", "logit_bias", "bad_words"),
-    *("spaces_between_special_tokens", "allowed_token_ids", "priority", "thinking_token_budget", "vllm_xargs"),
-    *("structured_outputs", "response_format", "documents"),
+    *("allowed_token_ids", "priority", "thinking_token_budget", "structured_outputs", "vllm_xargs"),
 )
 """Members that chat requests have under the same name: Anthropic's, and vLLM's own."""
 
-_NAMES = {
-    "stop": "stop_sequences",
-    "reasoning_effort": "output_config.effort",
-    "tool_choice.function.name": "tool_choice.name",
-    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-}
+_NAMES = {"stop": "stop_sequences", "reasoning_effort": "output_config.effort"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _FLAT = (int, float, bool, type(None))
 _SHORT_CHARACTERS = 64 * 1024
@@ -142,9 +135,10 @@ class Chat:
         moved: dict[str, str] = {}
         for position, block in enumerate(content):
             where = f"{place}.content[{position}]"
-            kind = _kind(block, where, _KINDS[role])
+            kind, is_named = _kind(block, where, _KINDS[role]), len(moved) < _MAX_NAMES
             if kind == "tool_use":
-                moved[f"tool_calls[{len(calls)}].function.arguments"] = f"{where}.input"
+                if is_named:
+                    moved[f"tool_calls[{len(calls)}].function.arguments"] = f"{where}.input"
                 function = {"name": _string(block, "name", where), "arguments": (yield from _json_of(block, where))}
                 calls.append({"id": _string(block, "id", where), "type": "function", "function": function})
             elif kind == "tool_result":
@@ -154,7 +148,7 @@ class Chat:
             elif kind not in _LEFT_OUT:
                 part = _part(block, kind, where)
                 if part.get("text") != "":
-                    if len(parts) != position and len(moved) < _MAX_NAMES:
+                    if len(parts) != position and is_named:
                         moved[f"content[{len(parts)}]"] = where
                     parts.append(part)
             if self._step():
@@ -213,8 +207,8 @@ class Chat:
                 tools.append({"type": "function", "function": function})
             if self._step():
                 yield
-        choice, fields = body.get("tool_choice") or {"type": "auto"}, self.fields
-        kind = choice.get("type") if isinstance(choice, dict) else None
+        choice, fields = _object(body, "tool_choice"), self.fields
+        kind = choice.get("type", "auto")
         if kind == "tool":
             name = _string(choice, "name", "tool_choice")
             if all(tool["function"]["name"] != name for tool in tools):
@@ -230,13 +224,9 @@ class Chat:
                 fields["parallel_tool_calls"] = False
 
     def _settings(self, body: Mapping[str, Any]) -> None:
-        fields, output, thinking = self.fields, body.get("output_config") or {}, body.get("thinking") or {}
-        if not isinstance(output, dict) or not isinstance(thinking, dict):
-            raise _bad("thinking" if isinstance(output, dict) else "output_config", "must be an object")
-        effort, form = output.get("effort"), output.get("format")
-        if thinking.get("type") == "disabled":
-            effort = "none"
-        if effort is not None:
+        fields, output, thinking = self.fields, _object(body, "output_config"), _object(body, "thinking")
+        form = output.get("format")
+        if (effort := "none" if thinking.get("type") == "disabled" else output.get("effort")) is not None:
             fields["reasoning_effort"] = effort
         if isinstance(form, dict) and form.get("schema") is not None:
             named = {"name": "json_schema", "schema": form["schema"]}
@@ -251,9 +241,7 @@ class Chat:
 
 def _json_of(block: Object, where: str) -> Portioned[str]:
     """The input of a call as Python's ``json.dumps`` writes it."""
-    value = block.get("input") or {}
-    if not isinstance(value, dict):
-        raise _bad(f"{where}.input", "must be an object")
+    value = _object(block, "input", f"{where}.")
     members = value.values() if len(value) < _AT_ONCE else [value]
     if all(type(each) in _FLAT or (type(each) is str and len(each) < _SHORT_CHARACTERS) for each in members):
         return json.dumps(value)
@@ -278,6 +266,13 @@ def _list(value: Any, where: str) -> list[Any]:
         raise _bad(
             where, "must be a list" if where in ("messages", "tools") else "must be a string or a list of blocks"
         )
+    return value
+
+
+def _object(holder: Mapping[str, Any], name: str, where: str = "") -> Object:
+    value = holder.get(name) or {}
+    if not isinstance(value, dict):
+        raise _bad(f"{where}{name}", "must be an object")
     return value
 
 
@@ -331,9 +326,9 @@ class MessagesDialect:
         chat = Chat()
         await self._turns.run(chat.convert(asked.fields, counts=self._counts), asked.caller.tenant.id)
         headers = [(b"request-id", asked.request_id.encode())]
-        if listed := chat.left_out[:_MAX_LISTED]:
-            more = f" and {len(chat.left_out) - len(listed)} more" if len(chat.left_out) > len(listed) else ""
-            headers.append((b"x-gateway-warning", f"left out: {', '.join(listed)}{more}".encode()))
+        if chat.left_out:
+            listed = ", ".join(chat.left_out[:5]) + ", …" * (len(chat.left_out) > 5)
+            headers.append((b"x-gateway-warning", f"left out: {listed}".encode()))
 
         def refused(problem: Problem) -> tuple[int, bytes]:
             problem = problem_in(translated, problem)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import orjson
 
 from gateway.api.dialects.dialect import Problem
-from gateway.api.dialects.translating_sink import ChatChunk, Delta
+from gateway.api.dialects.translating_sink import ChatChunk, ChunkChoice, Delta, FunctionDelta
 from gateway.core.errors import BadRequest
 from gateway.core.outcome import Usage
 from gateway.engines import parse_usage
@@ -79,9 +80,7 @@ class MessageConverter:
             self._model = chunk.model or self._model
             out.append(_event("message_start", {"message": self._message([], None, None)}))
         for choice in chunk.choices[:1]:
-            if choice.finish_reason is not None:
-                self._finish = choice.finish_reason
-                self._stop = choice.stop_reason if choice.stop_reason is not None else choice.matched_stop
+            self._note(choice)
             if not self._prewarm:
                 self._add(choice.delta, out)
         return b"".join(out)
@@ -105,18 +104,31 @@ class MessageConverter:
         self._usage = parse_usage(answer.get("usage")) or self._usage
         if self._counts:
             return orjson.dumps({"input_tokens": self._usage.prompt_tokens})
-        choice = next((each for each in _list(answer.get("choices")) if isinstance(each, dict)), {})
-        message = choice.get("message")
-        message = message if isinstance(message, dict) else {}
+        try:
+            chosen = answer["choices"][0]
+            choice = msgspec.convert({**chosen, "delta": chosen["message"]}, ChunkChoice)
+        except (LookupError, TypeError, msgspec.ValidationError):
+            choice = ChunkChoice()
+        delta = choice.delta
         content: list[dict[str, Any]] = []
-        if thoughts := message.get("reasoning") or message.get("reasoning_content"):
+        if thoughts := delta.reasoning or delta.reasoning_content:
             content.append({"type": "thinking", "thinking": thoughts, "signature": self._request_id})
-        content += [{"type": "text", "text": text} for text in (message.get("content"), message.get("refusal")) if text]
-        calls = [_call(call) for call in _list(message.get("tool_calls")) if isinstance(call, dict)]
-        self._refused = bool(message.get("refusal"))
-        self._finish, self._stop = choice.get("finish_reason"), choice.get("stop_reason", choice.get("matched_stop"))
+        content += [{"type": "text", "text": text} for text in (delta.content, delta.refusal) if text]
+        for call in delta.tool_calls or ():
+            function = call.function or FunctionDelta()
+            named = {"id": call.id, "name": function.name, "input": _object(function.arguments)}
+            content.append({"type": "tool_use", **named})
+        self._note(choice)
         self._model = answer.get("model") or self._model
-        return orjson.dumps(self._message([] if self._prewarm else content + calls, *self._reason(called=bool(calls))))
+        ended = self._reason(called=bool(delta.tool_calls))
+        return orjson.dumps(self._message([] if self._prewarm else content, *ended))
+
+    def _note(self, choice: ChunkChoice) -> None:
+        """Keep why the answer ended."""
+        self._refused = self._refused or bool(choice.delta.refusal)
+        if choice.finish_reason is not None:
+            self._finish = choice.finish_reason
+            self._stop = choice.stop_reason if choice.stop_reason is not None else choice.matched_stop
 
     def _message(self, content: list[Any], reason: str | None, sequence: str | None) -> dict[str, Any]:
         head = {"id": f"msg_{self._request_id}", "type": "message", "role": "assistant", "model": self._model}
@@ -142,7 +154,6 @@ class MessageConverter:
 
     def _add(self, delta: Delta, out: list[bytes]) -> None:
         """The events of a delta."""
-        self._refused = self._refused or bool(delta.refusal)
         thoughts = delta.reasoning or delta.reasoning_content
         for kind, text in (("thinking", thoughts), ("text", delta.content), ("text", delta.refusal)):
             if text:
@@ -175,19 +186,13 @@ class MessageConverter:
         self._open = ""
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
+def _object(arguments: str | None) -> dict[str, Any]:
+    """A call's arguments. If the model wrote no object, or was cut off, engines read that as no arguments."""
     try:
-        arguments = orjson.loads(function.get("arguments") or "{}")
-    except (ValueError, TypeError):
-        arguments = None  # the model wrote no JSON, or was cut off: engines read that as no arguments
-    given = arguments if isinstance(arguments, dict) else {}
-    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": given}
+        given = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return given if isinstance(given, dict) else {}
 
 
 def _event(kind: str, members: Mapping[str, Any]) -> bytes:
