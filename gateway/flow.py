@@ -172,9 +172,9 @@ class Flow:
             finally:
                 del failure  # its traceback refers to this frame: the cycle would keep the request in memory
 
-    async def count(self, request: ChatRequest, sink: Sink, grant: Grant) -> None:
+    async def count(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None = None) -> None:
         """Answer a request with the number of its prompt's tokens, as the usage of a completion; see ``serve``."""
-        context = self._begin(request, grant, None)
+        context = self._begin(request, grant, trace)
         try:
             await self._enter(context)
         except GatewayError as error:

@@ -122,10 +122,8 @@ class Generations:
                 trace.end_stage("parse")
             translated = generation.translated
             sink = generation if translated is None else translated.answer(generation)
-            if translated is not None and translated.counts:
-                await self.service.count(request, sink, grant)
-            else:
-                await self.service.serve(request, sink, grant, trace)
+            serve = self.service.count if translated is not None and translated.counts else self.service.serve
+            await serve(request, sink, grant, trace)
         except GatewayError as error:
             if sink is None:
                 self.refuse(generation, error, grant)

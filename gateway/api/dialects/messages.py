@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from gateway.api.dialects.dialect import Asked, Problem, Translated, problem_in
 from gateway.api.dialects.messages_answer import MessageConverter, error_of
 from gateway.api.dialects.translating_sink import TranslatingSink
@@ -331,10 +329,7 @@ class MessagesDialect:
             headers.append((b"x-gateway-warning", f"left out: {listed}".encode()))
 
         def refused(problem: Problem) -> tuple[int, bytes]:
-            problem = problem_in(translated, problem)
-            if problem.status == 429:  # an engine has no limits of tenants: it has too much to do
-                problem = msgspec.structs.replace(problem, status=529)
-            return error_of(problem, asked.request_id)
+            return error_of(problem_in(translated, problem), asked.request_id, of_engine=True)
 
         def answer(sink: Sink) -> Sink:
             model, prewarm = asked.fields.get("model"), chat.prewarm

@@ -30,9 +30,10 @@ _MEMBERS = {"text": (b"text_delta", b"text"), "thinking": (b"thinking_delta", b"
 _LATEST = 2**32
 
 
-def error_of(problem: Problem, request_id: str) -> tuple[int, bytes]:
+def error_of(problem: Problem, request_id: str, *, of_engine: bool = False) -> tuple[int, bytes]:
     """Status and body of an error. Overload, of the gateway or an engine, is 529, and 429 a limit of the tenant's."""
-    status = OVERLOADED if problem.status == 503 or problem.code == "overloaded" else problem.status
+    is_busy = problem.status == 503 or problem.code == "overloaded" or (of_engine and problem.status == 429)
+    status = OVERLOADED if is_busy else problem.status
     kind = _TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
     error = {"type": kind, "message": problem.message}
     return status, orjson.dumps({"type": "error", "error": error, "request_id": request_id})
@@ -97,7 +98,7 @@ class MessageConverter:
 
     def broken(self, problem: Problem) -> bytes:
         """See ``AnswerConverter``."""
-        return b"event: error\ndata: %b\n\n" % error_of(problem, self._request_id)[1]
+        return b"event: error\ndata: %b\n\n" % error_of(problem, self._request_id, of_engine=True)[1]
 
     def whole(self, answer: Mapping[str, Any]) -> bytes:
         """See ``AnswerConverter``."""
@@ -116,8 +117,11 @@ class MessageConverter:
         content += [{"type": "text", "text": text} for text in (delta.content, delta.refusal) if text]
         for call in delta.tool_calls or ():
             function = call.function or FunctionDelta()
-            named = {"id": call.id, "name": function.name, "input": _object(function.arguments)}
-            content.append({"type": "tool_use", **named})
+            try:
+                given = msgspec.json.decode(function.arguments or "{}", type=dict)
+            except msgspec.DecodeError:
+                given = {}  # the model wrote no object, or was cut off: engines read that as no arguments
+            content.append({"type": "tool_use", "id": call.id, "name": function.name, "input": given})
         self._note(choice)
         self._model = answer.get("model") or self._model
         ended = self._reason(called=bool(delta.tool_calls))
@@ -186,15 +190,6 @@ class MessageConverter:
         self._open = ""
 
 
-def _object(arguments: str | None) -> dict[str, Any]:
-    """A call's arguments. If the model wrote no object, or was cut off, engines read that as no arguments."""
-    try:
-        given = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
-        return {}
-    return given if isinstance(given, dict) else {}
-
-
 def _event(kind: str, members: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members}))
 
@@ -208,22 +203,21 @@ def model_entry(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_page(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of the models.
-
-    Args:
-        entries: All models.
-        query: ``limit``, ``after_id`` and ``before_id``.
+    """A page of all models, as ``limit``, ``after_id`` and ``before_id`` ask for it.
 
     Raises:
-        BadRequest: ``limit`` is no number above 0, or an id is of no model.
+        BadRequest: ``limit`` is not from 1 to 1000, or an id is of no model.
     """
     ids, limit = [entry["id"] for entry in entries], query.get("limit", "20")
     bad = [name for name in ("after_id", "before_id") if name in query and query[name] not in ids]
-    if bad or not limit.isdecimal() or not 1 <= int(limit[:9]) <= 1000:
-        message, param = ("is the id of no model here", bad[0]) if bad else ("must be a number from 1 to 1000", "limit")
-        raise BadRequest(f"`{param}` {message}.", param=param, code="invalid_value")
-    end = ids.index(query["before_id"]) if "before_id" in query else len(ids)
-    asked = entries[ids.index(query["after_id"]) + 1 if "after_id" in query else 0 : end]
-    page = asked[-int(limit) :] if "before_id" in query else asked[: int(limit)]
-    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    return {"data": page, "has_more": len(page) < len(asked), "first_id": first, "last_id": last}
+    if not limit.isdecimal() or not 1 <= int(limit[:9]) <= 1000:
+        bad.append("limit")
+    if bad:
+        raise BadRequest(
+            f"`{bad[0]}` is no model's id, or no number from 1 to 1000.", param=bad[0], code="invalid_value"
+        )
+    first, last = query.get("after_id"), query.get("before_id")
+    asked = entries[0 if first is None else ids.index(first) + 1 : None if last is None else ids.index(last)]
+    page = asked[: int(limit)] if last is None else asked[-int(limit) :]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"data": page, "has_more": len(page) < len(asked), **ends}
