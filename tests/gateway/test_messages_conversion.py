@@ -187,7 +187,8 @@ def test_no_system(system):
                             "defer_loading": True,
                         },
                     }
-                ]
+                ],
+                "tool_choice": "auto",
             },
         ),
     ],

@@ -31,10 +31,11 @@ _LATEST = 2**32
 
 
 def error_of(problem: Problem, request_id: str, *, of_engine: bool = False) -> tuple[int, bytes]:
-    """Status and body of an error. Overload, of the gateway or an engine, is 529, and 429 a limit of the tenant's."""
+    """Status and body of an error. Overload, of the gateway or an engine, is 529, 429 a limit of the tenant's, and 404
+    never an engine's."""
     is_busy = problem.status == 503 or problem.code == "overloaded" or (of_engine and problem.status == 429)
-    status = OVERLOADED if is_busy else problem.status
-    kind = _TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
+    status = OVERLOADED if is_busy else 502 if of_engine and problem.status == 404 else problem.status
+    kind = _TYPES.get(status) or ("invalid_request_error" if 400 <= status < 500 else "api_error")
     error = {"type": kind, "message": problem.message}
     return status, orjson.dumps({"type": "error", "error": error, "request_id": request_id})
 
