@@ -66,13 +66,13 @@ class RequestLog:
         """See ``Observer``."""
         caller = refusal.caller
         where = {"method": refusal.method, "path": refusal.path} if refusal.path else {}
+        where |= {"api": refusal.dialect} if refusal.dialect else {}
         self._log.info(
             "request_refused",
             request_id=refusal.request_id,
             tenant=caller.tenant.id if caller else None,
             key_id=caller.key_id if caller else None,
             endpoint=str(refusal.endpoint),
-            api=refusal.dialect or None,
             status=refusal.status,
             code=refusal.code,
             **where,

@@ -44,7 +44,6 @@ _NAMES = {"stop": "stop_sequences", "reasoning_effort": "output_config.effort"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _FLAT = (int, float, bool, type(None))
 _SHORT_CHARACTERS = 64 * 1024
-_encode = json.JSONEncoder()
 
 Object = dict[str, Any]
 
@@ -67,11 +66,7 @@ class Chat:
         self._steps = 0
 
     def convert(self, body: Mapping[str, Any], *, counts: bool) -> Portioned[None]:
-        """Fill it. Takes time in proportion to the request's blocks.
-
-        Args:
-            body: The request; only read. Its texts become parts of the chat request.
-            counts: Whether it may lack ``max_tokens``, because nothing is to be generated.
+        """Fill it, in time in proportion to the blocks of ``body``. With ``counts`` that may lack ``max_tokens``.
 
         Raises:
             BadRequest: it violates the API; ``param`` is the place, such as ``messages[2].content[0].type``.
@@ -244,7 +239,7 @@ def _json_of(block: Object, where: str) -> Portioned[str]:
     if all(type(each) in _FLAT or (type(each) is str and len(each) < _SHORT_CHARACTERS) for each in members):
         return json.dumps(value)
     pieces = []
-    for number, piece in enumerate(_encode.iterencode(value)):
+    for number, piece in enumerate(json.JSONEncoder().iterencode(value)):
         pieces.append(piece)
         if number % _AT_ONCE == 0 or len(piece) > _SHORT_CHARACTERS:
             yield
@@ -306,14 +301,10 @@ def _bad(param: str, problem: str) -> BadRequest:
 
 
 class MessagesDialect:
-    """The API; see ``Dialect``.
-
-    Args:
-        turns: Runs the conversion of large bodies.
-        counts: Whether requests only ask for the number of their tokens.
-    """
+    """The API; with ``counts`` its requests that only ask for the number of their tokens."""
 
     name = "messages"
+    refusal = staticmethod(error_of)
 
     def __init__(self, turns: Turns, *, counts: bool = False) -> None:
         self._turns = turns
@@ -325,7 +316,7 @@ class MessagesDialect:
         await self._turns.run(chat.convert(asked.fields, counts=self._counts), asked.caller.tenant.id)
         headers = [(b"request-id", asked.request_id.encode())]
         if chat.left_out:
-            listed = ", ".join(chat.left_out[:5]) + ", …" * (len(chat.left_out) > 5)
+            listed = ", ".join(chat.left_out[:5]) + ", ..." * (len(chat.left_out) > 5)
             headers.append((b"x-gateway-warning", f"left out: {listed}".encode()))
 
         def refused(problem: Problem) -> tuple[int, bytes]:
@@ -338,7 +329,3 @@ class MessagesDialect:
 
         translated = Translated(chat.fields, chat.places, chat.names, answer, headers, self._counts)
         return translated
-
-    def refusal(self, problem: Problem, request_id: str) -> tuple[int, bytes]:
-        """See ``Dialect``."""
-        return error_of(problem, request_id)

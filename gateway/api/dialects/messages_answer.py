@@ -66,11 +66,8 @@ class MessageConverter:
     def begin(self, headers: Mapping[bytes, bytes]) -> None:
         """See ``AnswerConverter``."""
         if b"x-gateway-tokens" not in headers:  # it says that the others are estimates
-            tokens, prefix = (
-                headers.get(b"x-gateway-prompt-tokens", b"0"),
-                headers.get(b"x-gateway-prefix-tokens", b"0"),
-            )
-            self._usage = Usage(int(tokens), 0, int(prefix))
+            tokens = int(headers.get(b"x-gateway-prompt-tokens", b"0"))
+            self._usage = Usage(tokens, 0, int(headers.get(b"x-gateway-prefix-tokens", b"0")))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         """See ``AnswerConverter``."""
@@ -91,8 +88,7 @@ class MessageConverter:
         """See ``AnswerConverter``."""
         out = [] if self._begun else [self.chunk(ChatChunk())]
         self._close(out)
-        reason, sequence = self._reason(called=bool(self._calls))
-        delta = {"stop_reason": reason, "stop_sequence": sequence}
+        delta = dict(zip(("stop_reason", "stop_sequence"), self._reason(called=bool(self._calls)), strict=True))
         out.append(_event("message_delta", {"delta": delta, "usage": self._used()}))
         out.append(_event("message_stop", {}))
         return b"".join(out)
@@ -122,14 +118,13 @@ class MessageConverter:
                 given = msgspec.json.decode(function.arguments or "{}", type=dict)
             except msgspec.DecodeError:
                 given = {}  # the model wrote no object, or was cut off: engines read that as no arguments
-            content.append({"type": "tool_use", "id": call.id, "name": function.name, "input": given})
+            content.append({"type": "tool_use", "id": call.id, "name": function.name or "", "input": given})
         self._note(choice)
         self._model = answer.get("model") or self._model
         ended = self._reason(called=bool(delta.tool_calls))
         return orjson.dumps(self._message([] if self._prewarm else content, *ended))
 
     def _note(self, choice: ChunkChoice) -> None:
-        """Keep why the answer ended."""
         self._refused = self._refused or bool(choice.delta.refusal)
         if choice.finish_reason is not None:
             self._finish = choice.finish_reason
@@ -158,7 +153,6 @@ class MessageConverter:
         return ("stop_sequence", self._stop) if isinstance(self._stop, str) else ("end_turn", None)
 
     def _add(self, delta: Delta, out: list[bytes]) -> None:
-        """The events of a delta."""
         thoughts = delta.reasoning or delta.reasoning_content
         for kind, text in (("thinking", thoughts), ("text", delta.content), ("text", delta.refusal)):
             if text:
@@ -204,11 +198,7 @@ def model_entry(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_page(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of all models, as ``limit``, ``after_id`` and ``before_id`` ask for it.
-
-    Raises:
-        BadRequest: ``limit`` is not from 1 to 1000, or an id is of no model.
-    """
+    """A page of all models, as ``limit``, ``after_id`` and ``before_id`` ask for it; raises ``BadRequest``."""
     ids, limit = [entry["id"] for entry in entries], query.get("limit", "20")
     bad = [name for name in ("after_id", "before_id") if name in query and query[name] not in ids]
     if not limit.isdecimal() or not 1 <= int(limit[:9]) <= 1000:
