@@ -364,6 +364,14 @@ async def test_models_in_the_apis_shape(client, gateway):
     assert (await gateway.http.get("/v1/models")).json()["object"] == "list"
 
 
+async def test_personal_data_is_reported_where_the_client_has_it(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **sections(tenant("a", personal_data="block")))
+    blocks = [{"type": "text", "text": text} for text in ("Be kind.", " Write to anna.smith@example.org.")]
+    for path in (PATH, COUNT):
+        answer = await gateway.http.post(path, json=ASK | {"system": blocks}, headers={"x-api-key": key("a")})
+        assert "`system` holds personal data" in refused(answer, 400, "invalid_request_error")
+
+
 # Streams that break
 
 

@@ -239,7 +239,7 @@ MESSAGES = [
 @pytest.mark.parametrize(
     ("param", "place"),
     [
-        ("messages[0].content", "system.content"),
+        ("messages[0].content", "system"),
         ("messages[1].content", "messages[0].content"),
         ("messages[2].content[0].text", "messages[1].content[1].text"),
         ("messages[2].tool_calls[0].function.arguments", "messages[1].content[3].input"),

@@ -73,6 +73,7 @@ class Chat:
         """
         if body.get("system") is not None:
             yield from self._system(body["system"], "system", "system")
+            self.names |= {"messages[0].content": "system"} if self.places else {}
         for number, message in enumerate(_list(body.get("messages"), "messages")):
             place = f"messages[{number}]"
             role = message.get("role") if isinstance(message, dict) else None
