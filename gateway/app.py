@@ -12,7 +12,7 @@ from gateway.admin.snapshots import Snapshots
 from gateway.admission import ApplicationLimits, Authenticator
 from gateway.admission.prompt_registry import PromptRegistry, some_of
 from gateway.api import Cors, PublicApp
-from gateway.api.dialects.messages import MessagesDialect
+from gateway.api.dialects.messages_api import MessagesDialect
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
 from gateway.api.routes import MESSAGES, ServedCatalog

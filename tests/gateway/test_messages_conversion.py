@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.api.dialects import Translated, place_in
-from gateway.api.dialects.messages import Chat
+from gateway.api.dialects.messages_api import Chat
 from gateway.core.errors import BadRequest
 from gateway.core.portions import finished
 

@@ -6,7 +6,7 @@ Requests to Anthropic's Messages API become the chat requests that the gateway m
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.api.dialects.messages import Chat
+from gateway.api.dialects.messages_api import Chat
 from gateway.core.errors import BadRequest
 from gateway.core.portions import finished
 from gateway.core.request import Endpoint
