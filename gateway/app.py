@@ -15,9 +15,10 @@ from gateway.admin.snapshots import Snapshots
 from gateway.admission import ApplicationLimits, Authenticator
 from gateway.admission.prompt_registry import PromptRegistry, some_of
 from gateway.api import Cors, PublicApp
+from gateway.api.dialects.messages_api import MessagesDialect
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
-from gateway.api.routes import ServedCatalog
+from gateway.api.routes import MESSAGES, ServedCatalog
 from gateway.canon.canonicalizer import Canonicalizer
 from gateway.canon.pii import PersonalDataScreen
 from gateway.cluster.wiring import ClusterState
@@ -457,7 +458,11 @@ class Gateway:
             stopping=lambda: self._leaving,
         )
         root_path = self._settings.server.root_path
-        public = PublicApp(generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path)
+        count = MessagesDialect(self._turns, counts=True)
+        dialects = {MESSAGES: MessagesDialect(self._turns), f"{MESSAGES}/count_tokens": count}
+        public = PublicApp(
+            generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path, dialects=dialects
+        )
         public.passthrough = settings.server.passthrough_paths
         return public
 

@@ -144,6 +144,7 @@ class Flow:
         Raises:
             GatewayError: nothing was sent to the client yet; this is the answer to send.
         """
+        self._attempts.begin(request.received_at)
         context = self._begin(request, grant, trace)
         try:
             placed = await self._prepare(context, sink)
@@ -174,9 +175,25 @@ class Flow:
             finally:
                 del failure  # its traceback refers to this frame: the cycle would keep the request in memory
 
+    async def count(self, request: ChatRequest, sink: Sink, grant: Grant, trace: Trace | None = None) -> None:
+        """Answer a request with the number of its prompt's tokens, as the usage of a completion; see ``serve``."""
+        context = self._begin(request, grant, trace)
+        try:
+            await self._enter(context)
+        except GatewayError as error:
+            self._observe(context, None, error.status, error.code)
+            raise
+        finally:
+            grant.correct(0)  # no replica computes anything
+        encoded = context.encoded
+        headers = [(b"x-request-id", request.request_id.encode()), *grant.headers(time.monotonic())]
+        if encoded.is_text:
+            headers.append((b"x-gateway-tokens", b"estimated"))
+        sink.start(200, headers)
+        sink.write(b'{"usage":{"prompt_tokens":%d}}' % encoded.tokens, more=False)
+
     def _begin(self, request: ChatRequest, grant: Grant, trace: Trace | None) -> RequestContext:
-        """Count the request for the retry budget, and set its deadline."""
-        self._attempts.begin(request.received_at)
+        """Set the request's deadline."""
         source = client_family(request.headers)
         if self._experiment.is_running and not request.path:
             request = self._experiment.assigned(request, source)
@@ -196,24 +213,13 @@ class Flow:
         A client that disconnects meanwhile is recorded; a shutdown raises ``ShuttingDown``.
         """
         try:
-            if context.encoded.request.path and context.placed is None:
-                self._measure(context)
-            elif context.placed is None:
-                encoded, asked = context.encoded, context.encoded.asked
-                encoded.space = self._spaces.enter(asked.caller, encoded.model.version(), asked.fields, time.time())
-                if asked.assignment is not None and asked.assignment.salted:
-                    encoded.space = replace(encoded.space, salt=random_salt())
-                is_charged = context.grant.counts_tokens
-                if is_charged:
-                    await self._charge_estimate(context)
-                try:
-                    await by_deadline(self._encode(context), context.deadline)
-                except TimeoutError:
-                    raise expired() from None
-                if is_charged:
-                    context.grant.charge(encoded.tokens, time.monotonic())
-                if encoded.request.warmup_target is not None:
-                    await self._overload.wait_for_clients(encoded)
+            if context.placed is None:
+                if context.encoded.request.path:
+                    self._measure(context)
+                else:
+                    await self._enter(context)
+                if context.encoded.request.warmup_target is not None:
+                    await self._overload.wait_for_clients(context.encoded)
             return await self._place(context)
         except asyncio.CancelledError:
             if sink.gone:
@@ -233,6 +239,22 @@ class Flow:
             encoded.space = self._spaces.enter(request.caller, encoded.model.version(), request.fields, time.time())
             encoded.tokens = len(request.body) // 4
             encoded.sequences = min(batch_size(request.fields), MAX_SEQUENCES)
+            context.grant.charge(encoded.tokens, time.monotonic())
+
+    async def _enter(self, context: RequestContext) -> None:
+        """Find the request's prefix space, and encode and charge it."""
+        encoded, asked = context.encoded, context.encoded.asked
+        encoded.space = self._spaces.enter(asked.caller, encoded.model.version(), asked.fields, time.time())
+        if asked.assignment is not None and asked.assignment.salted:
+            encoded.space = replace(encoded.space, salt=random_salt())
+        is_charged = context.grant.counts_tokens
+        if is_charged:
+            await self._charge_estimate(context)
+        try:
+            await by_deadline(self._encode(context), context.deadline)
+        except TimeoutError:
+            raise expired() from None
+        if is_charged:
             context.grant.charge(encoded.tokens, time.monotonic())
 
     async def _charge_estimate(self, context: RequestContext) -> None:

@@ -102,6 +102,7 @@ def _models(names: tuple[str, ...] | None) -> frozenset[str] | None:
 
 
 AUTHORIZATION = b"authorization"
+API_KEY = b"x-api-key"
 SCOPE = b"x-cache-scope"
 
 
@@ -110,11 +111,13 @@ class Credentials(NamedTuple):
 
     Attributes:
         authorization: The header with the key.
+        api_key: The header in which clients of Anthropic's API send it; ``authorization`` counts where both are given.
         tenant: The tenant's name, accepted only from a trusted proxy.
         scope: The requested cache scope; an empty header counts as missing.
     """
 
     authorization: bytes | None
+    api_key: bytes | None
     tenant: bytes | None
     scope: bytes | None
 
@@ -126,7 +129,7 @@ def read_credentials(headers: Sequence[tuple[bytes, bytes]], tenant_header: byte
         BadRequest: a header occurs twice with different values, which could be an attempt to smuggle a header past a
             proxy.
     """
-    authorization = tenant = scope = None
+    authorization = api_key = tenant = scope = None
     for name, value in headers:
         if name == AUTHORIZATION:
             authorization = _single_value(name, authorization, value)
@@ -134,7 +137,9 @@ def read_credentials(headers: Sequence[tuple[bytes, bytes]], tenant_header: byte
             scope = _single_value(name, scope, value)
         elif name == tenant_header:
             tenant = _single_value(name, tenant, value)
-    return Credentials(authorization, tenant, scope or None)
+        elif name == API_KEY:
+            api_key = _single_value(name, api_key, value)
+    return Credentials(authorization, api_key or None, tenant, scope or None)
 
 
 def _single_value(name: bytes, earlier: bytes | None, value: bytes) -> bytes:
@@ -224,12 +229,15 @@ class Callers:
         return caller
 
     def _holder(self, credentials: Credentials, peer: str) -> KeyHolder:
-        key = bearer(credentials.authorization)
+        key, other = bearer(credentials.authorization), credentials.api_key
+        if not credentials.authorization and other is not None:
+            key, other = other.decode("latin-1"), None
         if key is not None:
             holder = self._tenants.keys.find(key)
             if holder is None:
+                which = " in authorization, which counts where x-api-key is sent as well," * (other is not None)
                 raise _unauthorized(
-                    "The API key is not valid. Check it for missing characters, or ask the gateway's operator."
+                    f"The API key{which} is not valid. Check it for missing characters, or ask the gateway's operator."
                 )
             return holder
         if credentials.authorization is not None:

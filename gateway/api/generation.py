@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import structlog
 
@@ -124,7 +123,8 @@ class Generations:
                 trace.end_stage("parse")
             translated = generation.translated
             sink = generation if translated is None else translated.answer(generation)
-            await self.service.serve(request, sink, grant, trace)
+            serve = self.service.count if translated is not None and translated.counts else self.service.serve
+            await serve(request, sink, grant, trace)
         except GatewayError as error:
             if sink is None:
                 self.refuse(generation, error, grant)
@@ -213,10 +213,9 @@ class Generations:
         """Report a request that was refused before the service."""
         if grant is not None and error.is_final:
             grant.refuse(time.monotonic())
-        caller, called = error.caller if grant is None else grant.caller, str(generation.endpoint)
-        refusal = Refusal(generation.request_id, called, error.status, error.code, generation.peer, caller)
-        if generation.dialect is not None:
-            refusal = replace(refusal, dialect=generation.dialect.name)
+        caller = error.caller if grant is None else grant.caller
+        what = (generation.request_id, str(generation.endpoint), error.status, error.code, generation.peer, caller)
+        refusal = Refusal(*what, dialect="" if generation.dialect is None else generation.dialect.name)
         self._observer.on_refused(refusal)
         if generation.trace is not None:
             generation.trace.refused(refusal)

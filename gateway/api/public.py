@@ -51,7 +51,7 @@ class PublicApp:
         self.dialects = dialects or {}
         self.passthrough: Collection[str] = ()
         self._observer = observer
-        self.routes: HttpRoutes = build_routes(catalog, gate, observer)
+        self.routes: HttpRoutes = build_routes(catalog, gate, observer, self.dialects)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""

@@ -14,7 +14,10 @@ from starlette.responses import JSONResponse, Response
 
 from gateway import __version__
 from gateway.admission import Authenticator
-from gateway.api.error_responses import problem_response
+from gateway.api.dialects import Dialect
+from gateway.api.dialects.dialect import problem_of
+from gateway.api.dialects.messages_answer import model_entry, model_page
+from gateway.api.error_responses import problem_headers, problem_response
 from gateway.api.parse import unknown_model
 from gateway.core.api_keys import may_be_key, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
@@ -25,11 +28,15 @@ from gateway.core.request import ENGINE_PATHS, Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 
 Scope = MutableMapping[str, Any]
+Dialects = Mapping[str, Dialect]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _MODELS = "/v1/models"
+MESSAGES = "/v1/messages"
+_ANTHROPIC = "anthropic-version"
+"""Header that SDKs of Anthropic's API send with every request."""
+
 _POSTED = (*Endpoint, *ENGINE_PATHS)
-_SERVED = f"{', '.join(f'POST {path!s}' for path in _POSTED)} and GET {_MODELS}"
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -63,13 +70,14 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer) -> HttpRoutes:
+def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer, dialects: Dialects) -> HttpRoutes:
     """The application.
 
     Args:
         catalog: The served models.
         gate: Authenticates clients.
         observer: Gets refused requests.
+        dialects: See ``PublicApp``.
     """
     app = HttpRoutes()
 
@@ -87,6 +95,9 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
     @app.get(_MODELS)
     async def list_models(request: Request) -> Response:
         allowed = _allowed(request)
+        if _ANTHROPIC in request.headers:
+            entries = [model_entry(_card(catalog, model)) for model in allowed]
+            return JSONResponse(model_page(entries, request.query_params))
         return JSONResponse({"object": "list", "data": [_card(catalog, model) for model in allowed]})
 
     @app.get("/v1/models/{model:path}")
@@ -95,6 +106,8 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
         allowed = _allowed(request)
         if model not in allowed:
             raise unknown_model(model, allowed)
+        if _ANTHROPIC in request.headers:
+            return JSONResponse(model_entry(_card(catalog, model)))
         return JSONResponse(_card(catalog, model))
 
     @app.get("/healthz")
@@ -127,11 +140,11 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
             None if ready else {"retry-after": "2"},
         )
 
-    for path in _POSTED:
+    for path in (*map(str, _POSTED), *dialects):
         # POST is handled before. The route answers every other method with a 405 that names POST.
-        app.add_route(str(path), _answered_elsewhere, methods=["POST"])
+        app.add_route(path, _answered_elsewhere, methods=["POST"])
 
-    _add_problem_handlers(app, observer)
+    _add_problem_handlers(app, observer, dialects)
     return app
 
 
@@ -139,17 +152,28 @@ async def _answered_elsewhere(_request: Request) -> Response:
     raise AssertionError("generation requests do not get to these routes")
 
 
-def _add_problem_handlers(app: HttpRoutes, observer: Observer) -> None:
-    """Answer every failure in the OpenAI error format; count and log paths and methods that are not served."""
+def _add_problem_handlers(app: HttpRoutes, observer: Observer, dialects: Dialects) -> None:
+    """Answer every failure in the format of the API; count and log paths and methods that are not served."""
+    posted = ", ".join(f"POST {path}" for path in (*map(str, _POSTED), *dialects))
+
+    def _shaped(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
+        dialect = dialects.get(request.scope["path"]) or (
+            dialects.get(MESSAGES) if _ANTHROPIC in request.headers else None
+        )
+        request_id = _request_id(request)
+        if dialect is None:
+            return problem_response(error, request_id, extra)
+        status, body = dialect.refusal(problem_of(error, None), request_id)
+        return Response(body, status, problem_headers(error, request_id) | dict(extra or {}))
 
     def _refuse(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:
         refusal = refused_path(request.scope, error, _request_id(request))
         observer.on_refused(refusal)
-        return problem_response(error, _request_id(request), extra)
+        return _shaped(request, error, extra)
 
     @app.on_error(GatewayError)
     async def own(request: Request, error: GatewayError) -> Response:
-        return problem_response(error, _request_id(request))
+        return _shaped(request, error)
 
     @app.on_error(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -159,7 +183,8 @@ def _add_problem_handlers(app: HttpRoutes, observer: Observer) -> None:
             message = f"{_method(request.scope)} is not allowed here; use {allowed}."
             return _refuse(request, MethodNotAllowed(message, code="method_not_allowed"), {"allow": allowed})
         if error.status_code == 404:
-            message = f"{_method(request.scope)} {shown_path(request.scope['path'])} is not served here. Use {_SERVED}."
+            message = f"{_method(request.scope)} {shown_path(request.scope['path'])} is not served here."
+            message += f" Use {posted} and GET {_MODELS}."
             return _refuse(request, NotFound(message, code="unknown_path"))
         raise error
 

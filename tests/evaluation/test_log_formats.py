@@ -117,7 +117,8 @@ def test_the_messages_api_becomes_chat_messages(log):
     usage = {"input_tokens": 10, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 5, "output_tokens": 3}
     answer = {"content": [{"type": "text", "text": "A tree, then."}], "usage": usage}
     request, _ = one(log({"request": body, "response": answer}))
-    function = {"name": "look", "arguments": '{"at":"it"}'}
+    assert request.body["max_tokens"] == 8
+    function = {"name": "look", "arguments": '{"at": "it"}'}
     assert request.body["messages"] == [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Look!"},
@@ -125,7 +126,7 @@ def test_the_messages_api_becomes_chat_messages(log):
             "role": "assistant",
             "content": "I look.",
             "tool_calls": [{"id": "t1", "type": "function", "function": function}],
-            "reasoning_content": "Hm.",
+            "reasoning": "Hm.",
         },
         {"role": "tool", "tool_call_id": "t1", "content": "A tree."},
     ]

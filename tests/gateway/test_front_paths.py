@@ -128,8 +128,7 @@ async def test_head_of_an_error_has_its_status_and_no_body(gateway, connect):
     [
         ("POST", "/v1/responses"),
         ("GET", "/v1/responses/resp_1"),
-        ("POST", "/v1/messages"),
-        ("POST", "/v1/messages/count_tokens"),
+        ("POST", "/v1/messages/batches"),
         ("POST", "/v1/classify"),
         ("POST", "/pooling"),
     ],
@@ -138,7 +137,8 @@ async def test_apis_that_are_not_served_say_which_are(gateway, method, path):
     answer = await gateway.http.request(method, path, json={"model": "demo"})
     reported = problem(answer, 404, "unknown_path")
     assert f"{method} {path} is not served here" in reported
-    for served in ("POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings", "GET /v1/models"):
+    posted = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages")
+    for served in (*(f"POST {path}" for path in posted), "GET /v1/models"):
         assert served in reported
 
 

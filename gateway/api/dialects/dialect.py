@@ -43,6 +43,7 @@ class Translated(NamedTuple):
         names: The client's names of members that have other names in the chat request.
         answer: The sink that translates the answer, in front of the client's.
         headers: Headers that the answer gets, such as warnings.
+        counts: Whether it only asks for the number of its prompt's tokens.
     """
 
     fields: dict[str, Any]
@@ -50,6 +51,7 @@ class Translated(NamedTuple):
     names: Mapping[str, str]
     answer: Callable[[Sink], Sink]
     headers: Sequence[tuple[bytes, bytes]] = ()
+    counts: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -94,16 +96,27 @@ class Dialect(Protocol):
 
 def problem_of(error: GatewayError, translated: Translated | None) -> Problem:
     """An error of the gateway, with the names that the client's body has for what is at fault."""
-    message, param = error.message, error.param
-    if translated is not None and param is not None:
-        own = place_in(translated, param)
-        message, param = message.replace(f"`{param}`", f"`{own}`"), own
-    return Problem(error.status, error.type, message, param, error.code)
+    problem = Problem(error.status, error.type, error.message, error.param, error.code)
+    return problem if translated is None else problem_in(translated, problem)
+
+
+def problem_in(translated: Translated, problem: Problem) -> Problem:
+    """An error about the chat request, with the names that the client's body has for what is at fault."""
+    if problem.param is None:
+        return problem
+    own = place_in(translated, problem.param)
+    message = problem.message.replace(f"`{problem.param}`", f"`{own}`")
+    return msgspec.structs.replace(problem, message=message, param=own)
 
 
 def place_in(translated: Translated, param: str) -> str:
     """Where the client's body has what the chat request has at ``param``."""
+    end = len(param)
+    while end > 0:  # the longest part of the path that has another name
+        if (own := translated.names.get(param[:end])) is not None:
+            return own + param[end:]
+        end = max(param.rfind(".", 0, end), param.rfind("[", 0, end))
     found = _MESSAGE.match(param)
     if found is not None and int(found[1]) < len(translated.places):
         return translated.places[int(found[1])] + param[found.end() :]
-    return translated.names.get(param, param)
+    return param

@@ -48,11 +48,12 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class ChunkChoice(msgspec.Struct, gc=False):
-    """A choice in one event."""
+    """A choice in one event. The stop sequence that was met is ``stop_reason`` of vLLM, ``matched_stop`` of SGLang."""
 
     delta: Delta = msgspec.field(default_factory=Delta)
     finish_reason: str | None = None
     stop_reason: Any = None
+    matched_stop: Any = None
 
 
 class ChatChunk(msgspec.Struct, gc=False):

@@ -1,13 +1,14 @@
 """Bodies of requests: which API they are for, and their form in the gateway's own API.
 
-Requests to Anthropic's Messages API become chat requests with the same text in the same order.
+Requests to Anthropic's Messages API become the chat requests that the gateway makes of them.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from gateway.api.dialects.messages_api import Chat
+from gateway.core.errors import BadRequest
+from gateway.core.portions import finished
 from gateway.core.request import Endpoint
 from gateway.evaluation.logs.logged_request import OtherEntry, UnreadableEntry
 
@@ -36,90 +37,19 @@ def is_messages_api(body: Mapping[str, Any], path: str = "") -> bool:
 
 
 def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The chat request: ``system`` becomes the first message, tool blocks become tool calls and tool messages.
+    """The chat request that the gateway makes of a request to the Messages API.
 
-    Cache hints (``cache_control``) are left out: they are no part of the prompt.
+    Raises:
+        UnreadableEntry: The gateway would refuse it.
     """
-    messages: list[dict[str, Any]] = []
-    system = _content(body.get("system"))
-    if system:
-        messages.append({"role": "system", "content": system})
-    for message in body.get("messages") or ():
-        if isinstance(message, dict):
-            messages += _messages(message)
-    chat = {name: body[name] for name in ("model", "max_tokens", "temperature", "top_p", "stream") if name in body}
-    chat["messages"] = messages
-    tools = body.get("tools")
-    if isinstance(tools, list) and tools:
-        chat["tools"] = [_tool(tool) for tool in tools if isinstance(tool, dict)]
-    return chat
-
-
-def _messages(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The chat messages of one message: results of tools become messages of their own, in front of its text."""
-    role, content = message.get("role"), message.get("content")
-    if not isinstance(content, list):
-        return [{"role": role, "content": content}]
-    results: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    reasoning: list[str] = []
-    others: list[Any] = []
-    for block in content:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind == "tool_result":
-            result = _content(block.get("content"))
-            results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": result or ""})
-        elif kind == "tool_use":
-            calls.append(_call(block))
-        elif kind == "thinking":
-            reasoning.append(str(block.get("thinking", "")))
-        elif kind != "redacted_thinking":
-            others.append(block)
-    own: dict[str, Any] = {"role": role, "content": _content(others)}
-    if calls:
-        own["tool_calls"] = calls
-    if reasoning:
-        own["reasoning_content"] = "\n".join(reasoning)
-    return results if results and not others else [*results, own]
-
-
-def _content(value: Any) -> Any:
-    """Content blocks as a text if they are nothing else, else as parts; None for nothing."""
-    if not isinstance(value, list):
-        return value
-    parts = [_part(block) for block in value]
-    texts = [part["text"] for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    if len(texts) < len(parts):
-        return parts
-    return "\n".join(texts) if texts else None
-
-
-def _part(block: Any) -> Any:
-    if not isinstance(block, dict):
-        return {"type": "text", "text": block} if isinstance(block, str) else {"type": "unknown"}
-    if block.get("type") == "text" and isinstance(block.get("text"), str):
-        return {"type": "text", "text": block["text"]}
-    if block.get("type") == "image":
-        source = block.get("source")
-        source = source if isinstance(source, dict) else {}
-        url = source.get("url") or f"data:{source.get('media_type', '')};base64,{source.get('data', '')}"
-        return {"type": "image_url", "image_url": {"url": url}}
-    return {name: value for name, value in block.items() if name != "cache_control"}
-
-
-def _call(block: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = orjson.dumps(block.get("input") or {}).decode()
-    function = {"name": block.get("name"), "arguments": arguments}
-    return {"id": block.get("id"), "type": "function", "function": function}
-
-
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    if "input_schema" not in tool:
-        return {name: value for name, value in tool.items() if name != "cache_control"}
-    function: dict[str, Any] = {"name": tool.get("name")}
-    if "description" in tool:
-        function["description"] = tool["description"]
-    return {"type": "function", "function": function | {"parameters": tool["input_schema"]}}
+    chat = Chat()
+    try:
+        finished(chat.convert(body, counts=True))
+    except BadRequest as error:
+        raise UnreadableEntry(f"a request to the Messages API that a gateway refuses ({error.param})") from None
+    except RecursionError:
+        raise UnreadableEntry("a request that is nested too deep") from None
+    return chat.fields
 
 
 def is_generation(body: Any) -> bool:
