@@ -82,7 +82,7 @@ class Canonicalizer:
         Raises:
             Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
         """
-        modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon]
+        modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon, request.dialect]
         strips = self._strips
         if request.warmup_target is not None or _is_off(request):
             modes, names, strips = ALL_OFF, frozenset(), False
@@ -151,6 +151,7 @@ class Canonicalizer:
             recall=recall,
             count_tokens=self._texts.token_counter(request.model, request.caller.tenant.id),
             context_limit=self._texts.context_limit(request.model),
+            later_system=self._texts.later_system(request.model),
         )
         found = await self._work(request, self._rulebook.canonical, request.fields, names, given)
         asked_for: set[bytes] = set()

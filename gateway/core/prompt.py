@@ -15,6 +15,17 @@ ContentFormat = Literal["string", "openai"]
 Message = dict[str, Any]
 
 
+class LaterSystem(StrEnum):
+    """How a chat template takes a system message that is not the first message."""
+
+    IN_PLACE = "in_place"
+    """It prints it where it stands."""
+    AS_USER = "as_user"
+    """It refuses it, prints it in front or not at all. A message of the user may stand there."""
+    JOINED = "joined"
+    """Nor may a message of the user stand behind another one, or behind a tool's: only a part of that one may."""
+
+
 @dataclass(frozen=True, slots=True)
 class MediaItem:
     """One item, whose content is not in the token ids: these are placeholders.

@@ -17,6 +17,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
 from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
+from gateway.core.prompt import LaterSystem
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.explain.bodies import parsed
 
@@ -89,16 +90,23 @@ class Forms:
         if self._is_constant and not record.canonical.asked:
             self._unchanged.put(_unchanged_key(record, body, has_counter), True)
 
-    def of(self, record: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
+    def of(
+        self,
+        record: RequestRecord,
+        sent: Fields,
+        count_tokens: Callable[[str], int] | None,
+        later_system: LaterSystem = LaterSystem.JOINED,
+    ) -> list[Form]:
         """The forms that differ from the request as sent.
 
         Args:
             record: The request.
             sent: Its body as sent.
             count_tokens: Counts the tokens of a text; None if no tokenizer is available.
+            later_system: As in ``RuleContext``.
         """
         self._is_constant = True
-        given = self._given(record, count_tokens)
+        given = self._given(record, count_tokens, later_system)
         modes = record.canonical.modes
         forms: list[Form] = []
         if record.canonical.asked and (applied := _rules_in(modes, RuleMode.APPLY)):
@@ -172,7 +180,9 @@ class Forms:
         for key, block in found.remember.items():
             self._memory.put(key, block, given.now)
 
-    def _given(self, record: RequestRecord, count_tokens: Callable[[str], int] | None) -> RuleContext:
+    def _given(
+        self, record: RequestRecord, count_tokens: Callable[[str], int] | None, later_system: LaterSystem
+    ) -> RuleContext:
         return RuleContext(
             now=record.at,
             endpoint=Endpoint(record.endpoint),
@@ -180,6 +190,7 @@ class Forms:
             recall=lambda key: self._memory.get(key, record.at),
             count_tokens=count_tokens,
             context_limit=record.where.context_limit,
+            later_system=later_system,
         )
 
 

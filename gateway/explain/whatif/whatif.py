@@ -25,7 +25,7 @@ from gateway.core.canonical import ALL_RULES, EditShown, RuleMode, RuleName, Rul
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
-from gateway.core.prompt import TOKEN_BYTES, TokenSource
+from gateway.core.prompt import TOKEN_BYTES, LaterSystem, TokenSource
 from gateway.core.request import Endpoint
 from gateway.explain.bodies import Bodies
 from gateway.explain.masked_text import masked
@@ -307,7 +307,9 @@ class WhatIf:
                 return msgspec.structs.replace(explanation, slot=None)
             sent = parsed
             if is_on:
-                forms = self._forms.of(record, sent, counter)
+                known = self._encoders.loaded(record.model)
+                later_system = LaterSystem.JOINED if known is None else known.later_system
+                forms = self._forms.of(record, sent, counter, later_system)
             if is_on and not forms:
                 self._forms.note_none(record, body, counter is not None)
             if forms and record.token_source == TokenSource.LOCAL:
