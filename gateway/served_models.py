@@ -153,7 +153,7 @@ class ServedModels(Mapping[ModelId, ServedModel]):
     def later_system(self, model: ModelId) -> LaterSystem:
         """See ``ModelTexts``."""
         local = self._served[model].encoder.local
-        return LaterSystem.JOINED if local is None else local.later_system
+        return "joined" if local is None else local.later_system
 
     async def count_tokens(self, model: ModelId, endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
         """Prompt tokens of an operator's request; None without a tokenizer in this process."""

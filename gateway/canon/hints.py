@@ -1,6 +1,6 @@
 """Cache hints for other vendors (``prompt_cache_key``, ``cache_control``): read, and kept or stripped as configured."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -55,6 +55,23 @@ def affinity_of(request: ChatRequest) -> str | None:
     """Value of ``prompt_cache_key``; None if it is missing or invalid."""
     key = request.fields.get(_CACHE_KEY)
     return key if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY else None
+
+
+def system_blocks(blocks: Iterable[Any], settings: CanonSettings) -> list[Any]:
+    """The blocks of a system prompt of the Messages API, with the billing header as configured.
+
+    A block that begins with it is left out, as by vLLM. Where it passes, it ends with a line feed: blocks are joined
+    without a separator, and vLLM leaves the header's line out of chat requests.
+    """
+    kept = []
+    for block in blocks:
+        text = block.get("text") if isinstance(block, Mapping) else None
+        if isinstance(text, str) and text.startswith(_BILLING_HEADER[:-1]):
+            if settings.billing_header != "pass":
+                continue
+            block = block if text.endswith("\n") else {**block, "text": f"{text}\n"}  # noqa: PLW2901
+        kept.append(block)
+    return kept
 
 
 def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:

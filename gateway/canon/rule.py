@@ -151,7 +151,7 @@ class RuleContext(msgspec.Struct, frozen=True):
     recall: Callable[[bytes], str | None] = _nothing
     count_tokens: Callable[[str], int] | None = None
     context_limit: int = 0
-    later_system: LaterSystem = LaterSystem.JOINED
+    later_system: LaterSystem = "joined"
     behind_tokens: int = 0
 
 

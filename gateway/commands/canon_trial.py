@@ -15,7 +15,6 @@ from gateway.canon.rules.dynamic.near_misses import NearMiss, near_misses
 from gateway.canon.texts import LEADING_ROLES, leading_messages, messages, texts
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
-from gateway.core.prompt import LaterSystem
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.explain.reference.overlap import TOKEN_BYTES, common_tokens
 from gateway.tokenize.local import LocalEncoder
@@ -123,7 +122,7 @@ class Trial:
             recall=lambda key: self._memory.get(key, now),
             count_tokens=None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES,
             context_limit=context_limit,
-            later_system=LaterSystem.JOINED if encoder is None else encoder.later_system,
+            later_system="joined" if encoder is None else encoder.later_system,
         )
         self._given = reserving(given, names)
         self._last: tuple[bytes | None, bytes | None] | None = None

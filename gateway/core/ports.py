@@ -170,7 +170,7 @@ class ModelTexts(Protocol):
         ...
 
     def later_system(self, model: ModelId) -> LaterSystem:
-        """How its template takes system messages inside a conversation; ``JOINED`` without one in this process."""
+        """How its template takes system messages inside a conversation; ``joined`` without one in this process."""
         ...
 
 

@@ -12,18 +12,11 @@ TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinkin
 ContentFormat = Literal["string", "openai"]
 """What a chat template expects as ``content``: one string, or a list of parts it loops over."""
 
+LaterSystem = Literal["in_place", "as_user", "joined"]
+"""How a chat template takes a system message that is not the first one: it prints it where it stands, or does so with a
+message of the user only, or with neither: then it has to be joined to a message."""
+
 Message = dict[str, Any]
-
-
-class LaterSystem(StrEnum):
-    """How a chat template takes a system message that is not the first message."""
-
-    IN_PLACE = "in_place"
-    """It prints it where it stands."""
-    AS_USER = "as_user"
-    """It refuses it, prints it in front or not at all. A message of the user may stand there."""
-    JOINED = "joined"
-    """Nor may a message of the user stand behind another one, or behind a tool's: only a part of that one may."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gateway.canon.rule import RuleContext
 from gateway.canon.rulebook import BY_DEFAULT, RULES, Rulebook
 from gateway.core.canonical import RuleName
 from gateway.core.explanation import Difference
-from gateway.core.prompt import TOKEN_BYTES, LaterSystem
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason
 from gateway.core.request import ChatRequest
 from gateway.explain.diff import find_difference
@@ -183,7 +183,7 @@ class RequestComparer:
         encoder = self._encoder
         count = None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES
         times = [self._now or _time_in(text, difference) or self._clock for text in texts]
-        later_system = LaterSystem.JOINED if encoder is None else encoder.later_system
+        later_system = "joined" if encoder is None else encoder.later_system
         one, other = (RuleContext(time, count_tokens=count, later_system=later_system) for time in times)
         return one, other
 

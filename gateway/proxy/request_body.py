@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from gateway.core.json_edit import inserted, last_member_value, spliced, with_members
+from gateway.core.numbers import whole
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest
 from gateway.turns import Turns
 
 _OPTIONS = "stream_options"
 _ASK = b'{"include_usage":true}'
+_ANSWER_LIMITS = ("max_completion_tokens", "max_tokens")
 _ASKING = b'"stream_options":' + _ASK
 
 
@@ -41,6 +43,19 @@ class EngineBody(msgspec.Struct, eq=False):
     def drop(self) -> None:
         """Free the body."""
         self._request, self._body = None, b""
+
+
+def fitted(request: ChatRequest, room: int) -> Portioned[ChatRequest]:
+    """A request with ``max_tokens`` of at most ``room``; the same object if it asks for no more, or for no number.
+
+    Engines refuse more, and an agent repeats a refused request with other tools, at the cost of its whole prefix.
+    """
+    fields = request.fields
+    lowered = [name for name in _ANSWER_LIMITS if (limit := whole(fields.get(name))) is not None and limit > room]
+    if not lowered:
+        return request
+    body = yield from with_members(request.body, fields, dict.fromkeys(lowered, b"%d" % room))
+    return msgspec.structs.replace(request, body=body, fields={**fields, **dict.fromkeys(lowered, room)})
 
 
 def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:

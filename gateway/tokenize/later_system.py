@@ -1,7 +1,7 @@
 """Finds out by probes how a chat template takes system messages inside a conversation.
 
-A message stands well where all in front of it is printed as it was without it, and it is printed behind that. Then a
-later turn begins with the tokens of the turn before.
+A message may stand where all in front of it is printed as without it, and itself behind that: then a later turn begins
+with the tokens of the turn before.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,21 +9,20 @@ from collections.abc import Callable, Sequence
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.prompt import LaterSystem, Message
 
-_USER, _ANSWER, _RESULT, _LATER = "Probe of a question.", "Probe of an answer.", "Probe of a result.", "Probe of a note."
+_LATER = "Probe of a note."
 _CALL = {"id": "probe0001", "type": "function", "function": {"name": "probe", "arguments": "{}"}}
-
-_ASKED: Message = {"role": "user", "content": _USER}
-_ANSWERED: Message = {"role": "assistant", "content": _ANSWER}
+_ASKED: Message = {"role": "user", "content": "Probe of a question."}
+_ANSWERED: Message = {"role": "assistant", "content": "Probe of an answer."}
 # Some templates print reasoning only behind the user's last message: a message of the user changes all before it.
 _CALLED: Message = {"role": "assistant", "content": "", "reasoning_content": "Probe.", "tool_calls": [_CALL]}
-_RETURNED: Message = {"role": "tool", "tool_call_id": _CALL["id"], "content": _RESULT}
+_RETURNED: Message = {"role": "tool", "tool_call_id": "probe0001", "content": "Probe of a result."}
 
-_PLACES: Sequence[tuple[Sequence[Message], Sequence[Message]]] = (
-    ((_ASKED, _ANSWERED, _ASKED), (_ANSWERED,)),
-    ((_ASKED, _ANSWERED), (_ASKED,)),
-    ((_ASKED, _CALLED, _RETURNED), (_ANSWERED,)),
+_PLACES: Sequence[tuple[Sequence[Message], Message]] = (
+    ((_ASKED, _ANSWERED, _ASKED), _ANSWERED),
+    ((_ASKED, _ANSWERED), _ASKED),
+    ((_ASKED, _CALLED, _RETURNED), _ANSWERED),
 )
-"""What may stand in front of the message, and behind it."""
+"""What stands in front of the message, and behind it."""
 
 
 def later_system(render: Callable[[Sequence[Message]], str]) -> LaterSystem:
@@ -32,22 +31,20 @@ def later_system(render: Callable[[Sequence[Message]], str]) -> LaterSystem:
     Args:
         render: Renders a request's messages; raises ``TokenizerUnavailable`` where the template refuses them.
     """
-    known = []
-    for front, behind in _PLACES:
-        if text := _rendered(render, front):
-            last = str(front[-1]["content"])
-            known.append((text[: text.rfind(last) + len(last)], front, behind))
-    for role, form in (("system", LaterSystem.IN_PLACE), ("user", LaterSystem.AS_USER)):
-        later = {"role": role, "content": _LATER}
-        texts = [(text, _rendered(render, [*front, later, *behind])) for text, front, behind in known]
-        if texts and all(whole.startswith(text) and _LATER in whole[len(text) :] for text, whole in texts):
-            return form
-    return LaterSystem.JOINED
 
+    def rendered(*messages: Message) -> str:
+        try:
+            return render(messages)
+        except TokenizerUnavailable:
+            return ""
 
-def _rendered(render: Callable[[Sequence[Message]], str], messages: Sequence[Message]) -> str:
-    """The text; empty where the template refuses it, as some refuse all tools."""
-    try:
-        return render(messages)
-    except TokenizerUnavailable:
-        return ""
+    def stands(role: str, front: Sequence[Message], behind: Message) -> bool:
+        before, last = rendered(*front), front[-1]["content"]
+        before = before[: before.rfind(last) + len(last)]  # without what ends the conversation
+        whole = rendered(*front, {"role": role, "content": _LATER}, behind)
+        return whole.startswith(before) and _LATER in whole[len(before) :]
+
+    places = [place for place in _PLACES if rendered(*place[0])]  # some templates refuse all tools
+    if places and all(stands("system", *place) for place in places):
+        return "in_place"
+    return "as_user" if places and all(stands("user", *place) for place in places) else "joined"
