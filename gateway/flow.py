@@ -243,19 +243,13 @@ class Flow:
         adapter = "" if space.space is None else space.space.adapter
         root = self._hasher.root(encoded.model.id, adapter, salt if isinstance(salt, str) else "", prompt.variant)
         set_prompt(encoded, prompt, root)
-        if encoded.request.dialect and not encoded.is_text:
-            await self._fit_answer(encoded)
-        context.end_stage("encode")
-
-    async def _fit_answer(self, encoded: Encoded) -> None:
-        """Lower ``max_tokens`` of a translated request to what its prompt leaves of the context, at least 1."""
-        model, request = encoded.model, encoded.request
-        if limit := model.version().context_limit:
-            # SGLang takes a sum below its limit only.
-            most = limit - (model.encoder.rules.engine is EngineKind.SGLANG)
-            room = max(most - encoded.tokens, 1)
+        limit = encoded.model.version().context_limit if encoded.request.dialect and not encoded.is_text else 0
+        if limit:
+            limit -= encoded.model.encoder.rules.engine is EngineKind.SGLANG  # it takes a sum below its limit only
+            room, request = max(limit - encoded.tokens, 1), encoded.request
             encoded.request = await self._turns.run(fitted(request, room), request.caller.tenant.id)
             encoded.answer_limit = 0 if encoded.request is request else room
+        context.end_stage("encode")
 
     async def _inspect(self, request: ChatRequest, space: SpaceGrant) -> ChatRequest:
         try:

@@ -9,13 +9,13 @@ import msgspec
 import structlog
 
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.hints import affinity_of, hinted, strips
+from gateway.canon.hints import Hints, affinity_of, hinted, strips
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
-from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook
+from gateway.canon.rulebook import Canonical, ModeTable, rulebook
 from gateway.canon.rules.dynamic import appended_blocks
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import Canonicalized, RuleModes, RuleName
+from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.core.errors import Overloaded
 from gateway.core.json_portions import upper_bounds
 from gateway.core.ports import CanonicalRequest, ContextStore, LongTexts, ModelTexts
@@ -33,6 +33,9 @@ _MAX_BYTES = 4 * _MIB
 _MAX_VALUES = 150_000
 """Bodies that are larger or have more members and values are forwarded unchanged: re-encoding them takes single calls
 that hold the interpreter lock for more than about 20 ms."""
+
+_CONVERSION = frozenset({RuleName.INLINE_SYSTEM})
+"""Rules without which an engine may refuse a translated request: they hold regardless of its size and its group."""
 
 T = TypeVar("T")
 
@@ -84,15 +87,20 @@ class Canonicalizer:
         """
         modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon, request.dialect]
         strips = self._strips
+        needed = names & _CONVERSION if request.dialect else frozenset()
         if request.warmup_target is not None or _is_off(request):
-            modes, names, strips = ALL_OFF, frozenset(), False
+            strips, names = False, needed
+            modes = tuple(RuleMode.APPLY if rule in names else RuleMode.OFF for rule in RuleName)
         outcome = Canonicalized(modes, owner=owner_of(request))
-        if not names and not strips:
-            return CanonicalRequest(request, outcome, affinity=affinity_of(request))
         try:
-            if request.size > _INLINE_BYTES and not await self._work(request, _is_within_limits, request.body):
+            is_long = request.size > _INLINE_BYTES and bool(names or strips)
+            if is_long and not await self._work(request, _is_within_limits, request.body):
+                names, strips = needed, False
+            if not names and not strips:
                 return CanonicalRequest(request, outcome, affinity=affinity_of(request))
-            hints = await self._work(request, hinted, request, self._settings)
+            hints = Hints(request, affinity_of(request))
+            if strips:
+                hints = await self._work(request, hinted, request, self._settings)
             if not names and hints.request is request:
                 return CanonicalRequest(request, outcome, affinity=hints.affinity)
             return await self._applied(request, hints.request, names, outcome, hints.affinity)

@@ -58,19 +58,17 @@ def affinity_of(request: ChatRequest) -> str | None:
 
 
 def system_blocks(blocks: Iterable[Any], settings: CanonSettings) -> list[Any]:
-    """The blocks of a system prompt of the Messages API, with the billing header as configured.
+    """The blocks of a system prompt of the Messages API without those that begin with the billing header, as in vLLM.
 
-    A block that begins with it is left out, as by vLLM. Where it passes, it ends with a line feed: blocks are joined
-    without a separator, and vLLM leaves the header's line out of chat requests.
+    Where it passes, it ends with a line feed: blocks are joined without one, and vLLM drops that line from chats.
     """
     kept = []
     for block in blocks:
         text = block.get("text") if isinstance(block, Mapping) else None
-        if isinstance(text, str) and text.startswith(_BILLING_HEADER[:-1]):
-            if settings.billing_header != "pass":
-                continue
-            block = block if text.endswith("\n") else {**block, "text": f"{text}\n"}  # noqa: PLW2901
-        kept.append(block)
+        if not isinstance(text, str) or not text.startswith(_BILLING_HEADER[:-1]):
+            kept.append(block)
+        elif settings.billing_header == "pass":
+            kept.append({**block, "text": text.rstrip("\n") + "\n"})
     return kept
 
 

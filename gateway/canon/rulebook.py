@@ -36,8 +36,6 @@ Modes = tuple[RuleMode, ...]
 TenantModes = tuple[tuple[RuleName, RuleMode], ...]
 """As ``Tenant.canon``."""
 
-ALL_OFF: Modes = (RuleMode.OFF,) * len(RULES)
-
 
 class ModeTable(dict[tuple[str, str, TenantModes, str], tuple[Modes, frozenset[RuleName]]]):
     """Modes by model, route, the tenant's own settings and the request's dialect, each with the rules that they apply.

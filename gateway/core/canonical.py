@@ -85,12 +85,9 @@ RuleModes = dict[RuleName, RuleMode]
 
 
 def default_mode(rule: RuleName, dialect: str = "") -> RuleMode:
-    """The mode of a rule that no configuration names, for a request's ``dialect``.
-
-    A request of the Messages API has to be converted in some way; the rule's is the one that keeps its prefix.
-    """
+    """The mode of a rule that no configuration names, for a request's ``dialect``."""
     if rule is RuleName.INLINE_SYSTEM and dialect == "messages":
-        return RuleMode.APPLY
+        return RuleMode.APPLY  # it has to be converted in some way: this one keeps the prefix
     return RuleMode.OFF if rule in OPT_IN else RuleMode.OBSERVE
 
 

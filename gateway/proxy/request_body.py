@@ -46,16 +46,12 @@ class EngineBody(msgspec.Struct, eq=False):
 
 
 def fitted(request: ChatRequest, room: int) -> Portioned[ChatRequest]:
-    """A request with ``max_tokens`` of at most ``room``; the same object if it asks for no more, or for no number.
-
-    Engines refuse more, and an agent repeats a refused request with other tools, at the cost of its whole prefix.
-    """
-    fields = request.fields
-    lowered = [name for name in _ANSWER_LIMITS if (limit := whole(fields.get(name))) is not None and limit > room]
+    """A request for at most ``room`` tokens: agents repeat a refused one with other tools, uncached."""
+    lowered = {name: room for name in _ANSWER_LIMITS if (whole(request.fields.get(name)) or 0) > room}
     if not lowered:
         return request
-    body = yield from with_members(request.body, fields, dict.fromkeys(lowered, b"%d" % room))
-    return msgspec.structs.replace(request, body=body, fields={**fields, **dict.fromkeys(lowered, room)})
+    body = yield from with_members(request.body, request.fields, dict.fromkeys(lowered, b"%d" % room))
+    return msgspec.structs.replace(request, body=body, fields={**request.fields, **lowered})
 
 
 def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:

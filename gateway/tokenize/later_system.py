@@ -10,14 +10,13 @@ from gateway.core.errors import TokenizerUnavailable
 from gateway.core.prompt import LaterSystem, Message
 
 _LATER = "Probe of a note."
-_CALL = {"id": "probe0001", "type": "function", "function": {"name": "probe", "arguments": "{}"}}
 _ASKED: Message = {"role": "user", "content": "Probe of a question."}
 _ANSWERED: Message = {"role": "assistant", "content": "Probe of an answer."}
+_CALL = {"id": "probe0001", "type": "function", "function": {"name": "probe", "arguments": "{}"}}
 # Some templates print reasoning only behind the user's last message: a message of the user changes all before it.
 _CALLED: Message = {"role": "assistant", "content": "", "reasoning_content": "Probe.", "tool_calls": [_CALL]}
 _RETURNED: Message = {"role": "tool", "tool_call_id": "probe0001", "content": "Probe of a result."}
-
-_PLACES: Sequence[tuple[Sequence[Message], Message]] = (
+_PLACES = (
     ((_ASKED, _ANSWERED, _ASKED), _ANSWERED),
     ((_ASKED, _ANSWERED), _ASKED),
     ((_ASKED, _CALLED, _RETURNED), _ANSWERED),
@@ -26,11 +25,7 @@ _PLACES: Sequence[tuple[Sequence[Message], Message]] = (
 
 
 def later_system(render: Callable[[Sequence[Message]], str]) -> LaterSystem:
-    """How a template takes a system message that is not the first one.
-
-    Args:
-        render: Renders a request's messages; raises ``TokenizerUnavailable`` where the template refuses them.
-    """
+    """How a template takes later system messages. ``render``: raises ``TokenizerUnavailable`` for what it refuses."""
 
     def rendered(*messages: Message) -> str:
         try:

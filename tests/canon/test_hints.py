@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests_at_random import chats
 
-from gateway.canon.hints import hinted
+from gateway.canon.hints import hinted, system_blocks
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.request import ChatRequest, Endpoint
 
@@ -186,3 +186,16 @@ def test_once_is_enough_and_everything_else_stays(fields, settings):
         assert all(new[name] is old[name] for name in new if name != "content")
     if settings is not PASS and "prompt_cache_key" in fields:
         assert ("prompt_cache_key" in after.fields) is (settings in (CONTROL, BILLING))
+
+
+@pytest.mark.parametrize("setting", ["auto", "strip", "pass"])
+def test_a_billing_block_of_the_messages_api_is_left_out_unless_it_passes(setting):
+    settings = CanonSettings(billing_header=setting)
+    billing, rest = {"type": "text", "text": LINE}, [{"type": "text", "text": f"Quotes {LINE}"}, {"type": "image"}, "x"]
+    left = [billing | {"text": f"{LINE}\n"}] if setting == "pass" else []  # blocks are joined without a line feed
+    assert system_blocks([billing, *rest], settings) == [*left, *rest]
+
+
+def test_the_billing_header_of_chat_requests_passes_by_default():
+    body = chat(system(f"{LINE}\nBe kind."), USER)
+    assert stripped(body, CanonSettings()) == body

@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 import pytest
-from conftest import StartEngine
 from running_gateway import RunningGateway, settings_for
 
 from gateway.api.dialects import Asked, Problem, Translated
@@ -41,7 +40,7 @@ class AsMessages:
 
 
 @pytest.fixture
-def translating(closing, start_engine: StartEngine, tmp_path):
+def translating(closing, start_engine, tmp_path):
     """Starts an engine with a chat template, and a gateway that takes translated requests for it."""
 
     async def start(
@@ -112,6 +111,23 @@ async def test_the_answer_names_the_rule(translating):
     body = {"model": "demo", "messages": [*turn(0), {"role": "assistant", "content": "Yes."}, *turn(1)]}
     answer = await gateway.http.post(PATH, json=body)
     assert answer.headers["x-gateway-canonical"] == "inline-system"
+
+
+async def test_what_the_template_needs_does_not_depend_on_the_size_of_a_request_and_on_its_group(translating):
+    much = [*turn(0)[:1], {"role": "user", "content": "x" * 5_000_000}]  # more than is canonicalized
+    history = [*turn(0), {"role": "assistant", "content": "Yes."}, *turn(1)]
+    sections = {"experiment": {"cold_share": 0.5}, "explain": {"enabled": True}}
+    gateway, engine = await translating(REFUSING, sections=sections)
+    groups = set()
+    for number in range(20):
+        body = {"model": "demo", "messages": history, "user": str(number)}
+        answer = await gateway.http.post(PATH, json=body, headers={"x-session-id": str(number)})
+        assert answer.is_success
+        groups.add(answer.headers["x-gateway-group"])
+    assert len(groups) == 2
+    await gateway.http.post(PATH, json={"model": "demo", "messages": [*history, *much]})
+    sent = orjson.loads(engine.requests[-1].body)["messages"]
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "user", "user", "user", "user"]
 
 
 @pytest.mark.parametrize("flavor", [EngineKind.VLLM, EngineKind.SGLANG])

@@ -14,15 +14,12 @@ from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
-_SYSTEM, _USER = "system", "user"
-
 
 class InlineSystem:
     """Joins the system messages in front of the first answer; the template decides on the form of later ones.
 
-    They stay, become messages of the user, or are joined to the message of the user or a tool that they stand behind,
-    or else in front of. Messages of the developer stay. Codes of its edit, one for all messages: ``joined``,
-    ``as_user``, ``joined_and_as_user``.
+    They stay, become messages of the user, or join the message of the user or a tool that they stand behind, or else in
+    front of. Messages of the developer stay. Codes of its edit: ``joined``, ``as_user``, ``joined_and_as_user``.
     """
 
     name: ClassVar[RuleName] = RuleName.INLINE_SYSTEM
@@ -30,18 +27,18 @@ class InlineSystem:
     def detect(self, fields: Fields, given: RuleContext) -> Detected:
         """See ``Rule``."""
         before = messages(fields) if given.endpoint is Endpoint.CHAT else []
-        found = {n for n, message in enumerate(before) if message.get("role") == _SYSTEM}
+        found = {n for n, message in enumerate(before) if message.get("role") == "system"}
         if found <= {0} or not all(_has_text(before[n]) for n in found):
             return NOTHING
         answered = next((n for n, message in enumerate(before) if message.get("role") == "assistant"), len(before))
-        front, behind, leading = before[:answered], before[answered:], leading_messages(fields)
-        first = sorted(n for n in found if n < answered)
+        front, behind = before[:answered], before[answered:]
+        first = [n for n in range(answered) if n in found]
         later = 0 if given.later_system == "in_place" else len(found) - len(first)
         if later:
             behind = _without_system(behind, joins=given.later_system == "joined")
-        joined = 0 if len(first) < 2 and all(n < leading for n in first) else len(first)
+        at = first[0] if first and first[0] < leading_messages(fields) else 0
+        joined = len(first) if first not in ([], [at]) else 0
         if joined:
-            at = first[0] if first[0] < leading else 0
             front = [message for n, message in enumerate(front) if n not in found]
             front.insert(at, _joined([before[n] for n in first], before[first[0]]))
         if not joined and not later:
@@ -54,14 +51,12 @@ class InlineSystem:
 def _without_system(found: Sequence[Message], *, joins: bool) -> list[Message]:
     """The messages behind the first answer, with text of the user in place of system messages."""
     runs: list[list[Message]] = []
-    kept: list[Message] = []
-    """The message that each run becomes a part of."""
-    takes = is_alone = False
-    """Whether the last run takes system messages; whether it consists of them."""
+    kept: list[Message] = []  # what each run becomes a part of
+    takes = is_alone = False  # whether the last run takes system messages; whether it consists of them
     for message in found:
-        is_system, fits = message.get("role") == _SYSTEM, message.get("role") in BLOCK_ROLES and _has_text(message)
+        is_system, fits = message.get("role") == "system", message.get("role") in BLOCK_ROLES and _has_text(message)
         if is_system:
-            message = {**message, "role": _USER}  # noqa: PLW2901
+            message = {**message, "role": "user"}  # noqa: PLW2901
         if (takes and is_system) or (is_alone and fits):
             runs[-1].append(message)
             kept[-1], is_alone = (kept[-1], is_alone) if is_system else (message, False)
