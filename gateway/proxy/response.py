@@ -385,7 +385,7 @@ class ResponseRelay:
         self._headers.append((b"content-length", b"%d" % len(body)))
         if status == _OK:
             self._answer = body if len(body) <= self._bytes_left else b""
-        elif status == HTTPStatus.TOO_MANY_REQUESTS and all(name != _RETRY_AFTER for name, _ in self._headers):
+        elif status in (429, 529) and all(name != _RETRY_AFTER for name, _ in self._headers):
             self._headers.append((_RETRY_AFTER, b"%d" % self._attempt.retry_after_seconds()))
         self._sink.start(status, self._headers)
         self._sink.write(body, more=False)
