@@ -34,12 +34,12 @@ def later_system(render: Callable[[Sequence[Message]], str]) -> LaterSystem:
             return ""
 
     def stands(role: str, front: Sequence[Message], behind: Message) -> bool:
-        before, last = rendered(*front), front[-1]["content"]
-        before = before[: before.rfind(last) + len(last)]  # without what ends the conversation
+        before, last = rendered(*front, behind), front[-1]["content"]
+        before = before[: before.rfind(last) + len(last)]
         whole = rendered(*front, {"role": role, "content": _LATER}, behind)
         return whole.startswith(before) and _LATER in whole[len(before) :]
 
-    places = [place for place in _PLACES if rendered(*place[0])]  # some templates refuse all tools
+    places = [(front, behind) for front, behind in _PLACES if rendered(*front, behind)]  # some templates refuse tools
     if places and all(stands("system", *place) for place in places):
         return "in_place"
     return "as_user" if places and all(stands("user", *place) for place in places) else "joined"

@@ -156,7 +156,7 @@ async def test_chat_requests_and_too_long_prompts_are_refused_as_before(translat
     assert "200 tokens" in long.text
 
 
-async def test_a_refused_client_that_waits_as_long_as_it_is_told_is_served(translating):
+async def test_a_refused_client_that_comes_back_at_the_announced_time_is_served(translating):
     """One at a time is computed, in about a second; two may wait, and the others are refused."""
     queue = {"max_requests": 2, "busy_seconds": 0.01, "max_seconds": 60}
     gateway, _ = await translating(prefill_rate=400.0, slots=1, sections={"queue": queue})

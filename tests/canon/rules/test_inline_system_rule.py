@@ -23,6 +23,8 @@ BODY = f"<|im_start|>{{{{ m.role }}}}\n{TEXT}"
 HEAD = "{% if messages[0].role == 'system' %}<|im_start|>{{ messages[0].content }}<|im_end|>{% endif %}"
 TEMPLATES = {
     "plain": f"{{% for m in messages %}}{BODY}{{% endfor %}}{END}",
+    "marks a last answer": "{% for m in messages %}<|im_start|>{{ m.role }}"
+    f"{{% if m.role == 'assistant' and loop.last %}}(thinks){{% endif %}}{TEXT}{{% endfor %}}{END}",
     "refuses": "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first') }}"
     f"{{% endif %}}{BODY}{{% endfor %}}{END}",
     "prints in front": "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% endif %}{% endfor %}"
@@ -42,6 +44,7 @@ TEMPLATES = {
 }  # fmt: skip
 TAKEN = {
     "plain": "in_place",
+    "marks a last answer": "in_place",
     "refuses": "as_user",
     "prints in front": "as_user",
     "leaves out": "as_user",
