@@ -98,6 +98,7 @@ class Encoded(msgspec.Struct, eq=False):
         tokens: Their number.
         least_tokens: Lower bound of it, of the request as it was sent; 0 where tokens are not limited.
         sequences: Sequences that an engine computes for it: one per choice and prompt.
+        answer_limit: What ``max_tokens`` was lowered to; 0 if it was not.
         is_text: Whether the prompt was not tokenized: its tokens are pieces of its text.
         root: Root hash of the prompt's chains.
     """
@@ -115,6 +116,7 @@ class Encoded(msgspec.Struct, eq=False):
     tokens: int = 0
     least_tokens: int = 0
     sequences: int = 1
+    answer_limit: int = 0
     is_text: bool = True
     root: int = 0
 

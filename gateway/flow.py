@@ -27,6 +27,7 @@ from gateway.context import (
     set_prompt,
     shutting_down,
 )
+from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
@@ -47,7 +48,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.rank_load import loads_at
 from gateway.fleet.replica import Replica
 from gateway.overload import NOTHING_AHEAD, Overload
-from gateway.proxy.request_body import EngineBody
+from gateway.proxy.request_body import EngineBody, fitted
 from gateway.proxy.restored_answer import RestoringSink
 from gateway.request_record import request_record, settlement
 from gateway.retry import Attempts
@@ -278,6 +279,12 @@ class Flow:
         adapter = "" if space.space is None else space.space.adapter
         root = self._hasher.root(encoded.model.id, adapter, salt if isinstance(salt, str) else "", prompt.variant)
         set_prompt(encoded, prompt, root)
+        limit = encoded.model.version().context_limit if encoded.request.dialect and not encoded.is_text else 0
+        if limit:
+            limit -= encoded.model.encoder.rules.engine is EngineKind.SGLANG  # it takes a sum below its limit only
+            room, request = max(limit - encoded.tokens, 1), encoded.request
+            encoded.request = await self._turns.run(fitted(request, room), request.caller.tenant.id)
+            encoded.answer_limit = 0 if encoded.request is request else room
         context.end_stage("encode")
 
     async def _inspect(self, request: ChatRequest, space: SpaceGrant) -> ChatRequest:

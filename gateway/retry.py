@@ -448,6 +448,8 @@ def _own_headers(context: RequestContext, decision: Decision, now: float) -> lis
         headers.append((b"x-gateway-canonical", ",".join(encoded.rules).encode()))
     if encoded.cut_messages:
         headers.append((b"x-gateway-cut-messages", str(encoded.cut_messages).encode()))
+    if encoded.answer_limit:
+        headers.append((b"x-gateway-warning", b"max_tokens lowered to %d" % encoded.answer_limit))
     if encoded.is_text:
         # The counts above are estimates from the text, not the model's tokens.
         headers.append((b"x-gateway-tokens", b"estimated"))

@@ -16,7 +16,7 @@ from gateway.context import ServedModel
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.ids import ModelId, TenantId
 from gateway.core.portions import finished
-from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.prompt import TOKEN_BYTES, LaterSystem
 from gateway.core.request import Endpoint
 from gateway.core.space import ModelVersion
 from gateway.core.tenant import Tenant
@@ -161,6 +161,11 @@ class ServedModels(Mapping[ModelId, ServedModel]):
     def context_limit(self, model: ModelId) -> int:
         """See ``ModelTexts``."""
         return self._fleet.context_limit(model)
+
+    def later_system(self, model: ModelId) -> LaterSystem:
+        """See ``ModelTexts``."""
+        local = self._served[model].encoder.local
+        return "joined" if local is None else local.later_system
 
     async def count_tokens(self, model: ModelId, endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
         """Prompt tokens of an operator's request; None without a tokenizer in this process."""

@@ -9,13 +9,13 @@ import msgspec
 import structlog
 
 from gateway.canon.context_memory import ContextMemory
-from gateway.canon.hints import strips, without_hints
+from gateway.canon.hints import has_strips, without_hints
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext
-from gateway.canon.rulebook import ALL_OFF, Canonical, ModeTable, rulebook
+from gateway.canon.rulebook import Canonical, ModeTable, rulebook
 from gateway.canon.rules.dynamic import appended_blocks
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.canonical import Canonicalized, RuleModes, RuleName
+from gateway.core.canonical import Canonicalized, RuleMode, RuleModes, RuleName
 from gateway.core.errors import Overloaded
 from gateway.core.json_portions import upper_bounds
 from gateway.core.ports import CanonicalRequest, ContextStore, LongTexts, ModelTexts
@@ -33,6 +33,12 @@ _MAX_BYTES = 4 * _MIB
 _MAX_VALUES = 150_000
 """Bodies that are larger or have more members and values are forwarded unchanged: re-encoding them takes single calls
 that hold the interpreter lock for more than about 20 ms."""
+
+_CONVERSION = frozenset({RuleName.INLINE_SYSTEM})
+"""Rules without which an engine may refuse a translated request: they hold regardless of its size and its group."""
+
+_MESSAGES = "messages"
+"""``ChatRequest.dialect`` of the Messages API."""
 
 T = TypeVar("T")
 
@@ -73,7 +79,9 @@ class Canonicalizer:
             self._rulebook = rulebook(settings)
         self._settings = settings
         self._modes = ModeTable(settings.rules, models, settings.routes)
-        self._strips = strips(settings)
+        # The billing header of Messages requests is taken out, unless the settings decide.
+        strip = settings.model_copy(update={"billing_header": "strip"})
+        self._of_messages = strip if settings.billing_header == "auto" else settings
         self._memory.configure(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
@@ -82,17 +90,21 @@ class Canonicalizer:
         Raises:
             Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
         """
-        modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon]
-        strips = self._strips
+        modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon, request.dialect]
+        settings = self._of_messages if request.dialect == _MESSAGES else self._settings
+        strips = has_strips(settings)
+        needed = names & _CONVERSION if request.dialect else frozenset()
         if request.warmup_target is not None or _is_off(request):
-            modes, names, strips = ALL_OFF, frozenset(), False
+            strips, names = False, needed
+            modes = tuple(RuleMode.APPLY if rule in names else RuleMode.OFF for rule in RuleName)
         outcome = Canonicalized(modes, owner=owner_of(request))
-        if not names and not strips:
-            return CanonicalRequest(request, outcome)
         try:
-            if request.size > _INLINE_BYTES and not await self._work(request, _is_within_limits, request.body):
-                return CanonicalRequest(request, outcome)
-            stripped = await self._work(request, without_hints, request, self._settings)
+            is_long = request.size > _INLINE_BYTES and bool(names or strips)
+            if is_long and not await self._work(request, _is_within_limits, request.body):
+                names, strips = needed, False
+            stripped = request
+            if strips:
+                stripped = await self._work(request, without_hints, request, settings)
             if not names and stripped is request:
                 return CanonicalRequest(request, outcome)
             return await self._applied(request, stripped, names, outcome)
@@ -149,6 +161,7 @@ class Canonicalizer:
             recall=recall,
             count_tokens=self._texts.token_counter(request.model, request.caller.tenant.id),
             context_limit=self._texts.context_limit(request.model),
+            later_system=self._texts.later_system(request.model),
         )
         found = await self._work(request, self._rulebook.canonical, request.fields, names, given)
         asked_for: set[bytes] = set()

@@ -32,7 +32,7 @@ def without_hints(request: ChatRequest, settings: CanonSettings) -> ChatRequest:
     return request
 
 
-def strips(settings: CanonSettings) -> bool:
+def has_strips(settings: CanonSettings) -> bool:
     """Whether any hint is to be stripped."""
     return "strip" in (settings.cache_control, settings.billing_header, settings.prompt_cache_key)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.core.canonical import RuleName
 from gateway.core.json_edit import Path
+from gateway.core.prompt import LaterSystem
 from gateway.core.request import Endpoint
 
 
@@ -139,6 +140,7 @@ class RuleContext(msgspec.Struct, frozen=True):
             message; None if there is none.
         count_tokens: Counts the tokens of a text; None without a tokenizer.
         context_limit: Maximum number of tokens of prompt and answer; 0 if unknown.
+        later_system: How the model's template takes system messages inside a conversation.
         behind_tokens: Tokens to reserve per message of the user or a tool for a block that a later rule appends.
     """
 
@@ -149,6 +151,7 @@ class RuleContext(msgspec.Struct, frozen=True):
     recall: Callable[[bytes], str | None] = _nothing
     count_tokens: Callable[[str], int] | None = None
     context_limit: int = 0
+    later_system: LaterSystem = "joined"
     behind_tokens: int = 0
 
 

@@ -12,6 +12,7 @@ from gateway.canon.rules.dash_style import DashStyle
 from gateway.canon.rules.document_order import DocumentOrder
 from gateway.canon.rules.dynamic import DynamicSuffix
 from gateway.canon.rules.history_trim import HistoryTrim
+from gateway.canon.rules.inline_system import InlineSystem
 from gateway.canon.rules.inner_spaces import InnerSpaces
 from gateway.canon.rules.json_keys import JsonKeys
 from gateway.canon.rules.json_text import JsonText
@@ -35,11 +36,9 @@ Modes = tuple[RuleMode, ...]
 TenantModes = tuple[tuple[RuleName, RuleMode], ...]
 """As ``Tenant.canon``."""
 
-ALL_OFF: Modes = (RuleMode.OFF,) * len(RULES)
 
-
-class ModeTable(dict[tuple[str, str, TenantModes], tuple[Modes, frozenset[RuleName]]]):
-    """Modes by model, route and the tenant's own settings, each with the rules that they apply.
+class ModeTable(dict[tuple[str, str, TenantModes, str], tuple[Modes, frozenset[RuleName]]]):
+    """Modes by model, route, the tenant's own settings and the request's dialect, each with the rules that they apply.
 
     Args:
         rules: Defaults.
@@ -58,21 +57,23 @@ class ModeTable(dict[tuple[str, str, TenantModes], tuple[Modes, frozenset[RuleNa
         self._models = models
         self._routes = routes
 
-    def __missing__(self, key: tuple[str, str, TenantModes]) -> tuple[Modes, frozenset[RuleName]]:
-        model, route, tenant = key
+    def __missing__(self, key: tuple[str, str, TenantModes, str]) -> tuple[Modes, frozenset[RuleName]]:
+        model, route, tenant, dialect = key
         layers: Sequence[RuleModes] = (
             dict(tenant),
             self._routes.get(route, {}),
             self._models.get(model, {}),
             self._rules,
         )
-        modes = tuple(next((layer[rule] for layer in layers if rule in layer), default_mode(rule)) for rule in RULES)
+        modes = tuple(
+            next((layer[rule] for layer in layers if rule in layer), default_mode(rule, dialect)) for rule in RULES
+        )
         self[key] = modes, rules_in(modes, RuleMode.APPLY)
         return self[key]
 
     def modes(self, model: str, route: str, tenant: TenantModes) -> Modes:
-        """Modes for a request; ``tenant``: the tenant's own settings."""
-        return self[model, route, tenant][0]
+        """Modes for a chat request or completion; ``tenant``: the tenant's own settings."""
+        return self[model, route, tenant, ""][0]
 
 
 @lru_cache(maxsize=256)
@@ -210,6 +211,7 @@ def rulebook(settings: CanonSettings) -> Rulebook:
             DocumentOrder(settings.document_order),
             SystemOrder(settings.role_order),
             RoleOrder(settings.role_order),
+            InlineSystem(),
             ToolOrder(),
             JsonKeys(),
             HistoryTrim(settings.history_trim),

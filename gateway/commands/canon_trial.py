@@ -122,6 +122,7 @@ class Trial:
             recall=lambda key: self._memory.get(key, now),
             count_tokens=None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES,
             context_limit=context_limit,
+            later_system="joined" if encoder is None else encoder.later_system,
         )
         self._given = reserving(given, names)
         self._last: tuple[bytes | None, bytes | None] | None = None

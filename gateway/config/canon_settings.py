@@ -169,7 +169,8 @@ class CanonSettings(BaseModel):
 
     rules: _Modes = {}
     """Mode by rule; [what each rule does](../canonicalization.md#rules). A rule that is not named is observed;
-    `inner-spaces`, `dash-style`, `json-text` and `system-order` are off then."""
+    `inner-spaces`, `dash-style`, `json-text` and `system-order` are off then, and `inline-system` is applied to
+    requests of the Messages API."""
 
     routes: _Routes = {}
     """The same for one path of the API. Prompts of `/v1/completions` have no messages: there only `unicode`,
@@ -198,10 +199,11 @@ class CanonSettings(BaseModel):
     """The treatment of Anthropic's `cache_control` in messages, content parts and tools. `strip` takes it out: some
     chat templates print tools as they come, and a mark that moves from turn to turn is then a difference."""
 
-    billing_header: Literal["pass", "strip"] = "pass"
+    billing_header: Literal["auto", "pass", "strip"] = "auto"
     """The treatment of lines such as `x-anthropic-billing-header: ...` that coding assistants put in front of the
-    system prompt, with another value in every request. `strip` takes them out; where they pass, `dynamic-suffix` moves
-    them."""
+    system prompt, with another value in every session or request. `strip` takes them out; where they pass,
+    `dynamic-suffix` moves them. `auto`: they are taken out of requests of the Messages API, as vLLM does, and pass in
+    others."""
 
     memory_mib: int = Field(default=64, ge=1, le=65536)
     """Memory for the context blocks of conversations, each about 200 bytes a turn. Too small: blocks of conversations

@@ -58,6 +58,7 @@ class RuleName(StrEnum):
     DOCUMENT_ORDER = "document-order"
     SYSTEM_ORDER = "system-order"
     ROLE_ORDER = "role-order"
+    INLINE_SYSTEM = "inline-system"
     TOOL_ORDER = "tool-order"
     JSON_KEYS = "json-keys"
     HISTORY_TRIM = "history-trim"
@@ -83,8 +84,10 @@ RuleModes = dict[RuleName, RuleMode]
 """Modes, by rule."""
 
 
-def default_mode(rule: RuleName) -> RuleMode:
-    """The mode of a rule that no configuration names."""
+def default_mode(rule: RuleName, dialect: str = "") -> RuleMode:
+    """The mode of a rule that no configuration names, for a request's ``dialect``."""
+    if rule is RuleName.INLINE_SYSTEM and dialect == "messages":
+        return RuleMode.APPLY  # it has to be converted in some way: this one keeps the prefix
     return RuleMode.OFF if rule in OPT_IN else RuleMode.OBSERVE
 
 

@@ -14,6 +14,7 @@ from gateway.core.block_chain import BlockChain
 from gateway.core.canonical import Canonicalized, PersonalFinding, RuleMode, RuleName
 from gateway.core.ids import BlockHash, ModelId, ReplicaId, Target
 from gateway.core.kv_events import FeedState, IndexSource, KvEvent, Unmatched
+from gateway.core.prompt import LaterSystem
 from gateway.core.reasons import Reason
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Refusal, Settlement
@@ -164,6 +165,10 @@ class ModelTexts(Protocol):
 
     def context_limit(self, model: ModelId) -> int:
         """Maximum tokens of prompt and answer together; 0 if unknown."""
+        ...
+
+    def later_system(self, model: ModelId) -> LaterSystem:
+        """How its template takes system messages inside a conversation; ``joined`` without one in this process."""
         ...
 
 

@@ -12,6 +12,10 @@ TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "thinkin
 ContentFormat = Literal["string", "openai"]
 """What a chat template expects as ``content``: one string, or a list of parts it loops over."""
 
+LaterSystem = Literal["in_place", "as_user", "joined"]
+"""How a chat template takes a system message that is not the first one: it prints it where it stands, or does so with a
+message of the user only, or with neither: then it has to be joined to a message."""
+
 Message = dict[str, Any]
 
 

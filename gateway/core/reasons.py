@@ -321,7 +321,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         "The same messages come in another order, such as a system message behind the user's.",
         "Send messages in one order, the system message first.",
         _A,
-        (RuleName.ROLE_ORDER, RuleName.SYSTEM_ORDER),
+        (RuleName.ROLE_ORDER, RuleName.SYSTEM_ORDER, RuleName.INLINE_SYSTEM),
         subject="The changing order of messages",
         by_rule="Or set canon: {rules: {role-order: apply}}, and the gateway orders them.",
     ),

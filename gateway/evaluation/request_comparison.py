@@ -183,7 +183,9 @@ class RequestComparer:
         encoder = self._encoder
         count = None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES
         times = [self._now or _time_in(text, difference) or self._clock for text in texts]
-        return RuleContext(times[0], count_tokens=count), RuleContext(times[1], count_tokens=count)
+        later_system = "joined" if encoder is None else encoder.later_system
+        one, other = (RuleContext(time, count_tokens=count, later_system=later_system) for time in times)
+        return one, other
 
     def _tried(
         self,

@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from gateway.core.json_edit import inserted, last_member_value, spliced, with_members
+from gateway.core.numbers import whole
 from gateway.core.portions import Portioned
 from gateway.core.request import ChatRequest
 from gateway.turns import Turns
 
 _OPTIONS = "stream_options"
 _ASK = b'{"include_usage":true}'
+_ANSWER_LIMITS = ("max_completion_tokens", "max_tokens")
 _ASKING = b'"stream_options":' + _ASK
 
 
@@ -41,6 +43,15 @@ class EngineBody(msgspec.Struct, eq=False):
     def drop(self) -> None:
         """Free the body."""
         self._request, self._body = None, b""
+
+
+def fitted(request: ChatRequest, room: int) -> Portioned[ChatRequest]:
+    """A request for at most ``room`` tokens: agents repeat a refused one with other tools, uncached."""
+    lowered = {name: room for name in _ANSWER_LIMITS if (whole(request.fields.get(name)) or 0) > room}
+    if not lowered:
+        return request
+    body = yield from with_members(request.body, request.fields, dict.fromkeys(lowered, b"%d" % room))
+    return msgspec.structs.replace(request, body=body, fields={**request.fields, **lowered})
 
 
 def engine_body(request: ChatRequest, salt: str | None) -> Portioned[bytes]:

@@ -1,17 +1,18 @@
 """The local encoder: a model's tokenizer and chat template in this process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.numbers import whole
-from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.prompt import TOKEN_BYTES, Message
 from gateway.core.request import Endpoint
 from gateway.engines import ChatRules
 from gateway.engines.vllm_prompts import VllmRules
 from gateway.tokenize.backends import TokenBackend, pack
 from gateway.tokenize.chat_template import ChatTemplate
+from gateway.tokenize.later_system import later_system
 from gateway.tokenize.message_tokens import MessageTokens
 
 _CHAT = Endpoint.CHAT  # looking up a member of an enum takes as long as several other look-ups
@@ -35,6 +36,7 @@ class LocalEncoder:
         template_hash: Hash of the chat templates and their default arguments; empty without a template.
         tells_time: Whether the chat template prints the current time.
         tools_first: Whether it prints tools in front of the system message.
+        later_system: How it takes system messages inside a conversation.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class LocalEncoder:
         self._by_message_for = by_message
         self.rules: ChatRules = VllmRules()
         self.by_message = by_message(self.rules)
+        self.later_system = later_system(self._rendered)
 
     def use(self, rules: ChatRules) -> None:
         """Encode by other rules from now on."""
         before, self.rules = self.rules, rules
         if (before.engine, before.content_format) != (rules.engine, rules.content_format):
             self.by_message = self._by_message_for(rules)
+            self.later_system = later_system(self._rendered)
 
     @property
     def description(self) -> dict[str, str]:
@@ -138,6 +142,13 @@ class LocalEncoder:
             text = template.render(rendered, [tool["function"] for tool in tools], arguments)
         special = fields.get("add_special_tokens") is True and "add_special_tokens" not in rules.ignored
         return self.tokens.encode(text, add_special_tokens=special) + (self._begun(begun, template) if begun else b"")
+
+    def _rendered(self, messages: Sequence[Message]) -> str:
+        """The text of a conversation without tools."""
+        if (template := self._tools_template) is None:
+            raise TokenizerUnavailable("the model has no chat template")
+        made = self.rules.messages(messages, template.format_for(self.rules), knows_developer=True)
+        return template.render(made, None, self.rules.arguments({}, self._template_arguments))
 
     def _begun(self, text: str, template: ChatTemplate) -> bytes:
         """Token ids of the beginning of an answer: SGLang encodes it as a prompt, and leaves out a start token."""

@@ -132,7 +132,7 @@ def test_without_a_configuration_the_report_says_what_counted(shown, file):
     text = shown(file(chat(QUESTION)))
     assert "Tokens are counted with the built-in tokenizer (builtin:demo)" in text
     untouched = ", ".join(rule for rule in RuleName if rule not in OPT_IN | {RuleName.HISTORY_TRIM})
-    assert f"Nothing to change: {untouched}" in " ".join(text.split()).replace("dynamic- suffix", "dynamic-suffix")
+    assert f"Nothing to change: {untouched}" in " ".join(text.split()).replace("- ", "-")  # names are broken at dashes
     assert "Off: inner-spaces, dash-style, json-text, system-order. Not tried: history-trim." in " ".join(text.split())
     assert "history-trim goes by how many tokens the model takes: say so with --context-limit" in text
 

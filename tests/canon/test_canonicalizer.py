@@ -13,6 +13,7 @@ from gateway.canon.canonicalizer import Canonicalizer
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleMode, RuleName
 from gateway.core.ids import ModelId, RequestId, Target
+from gateway.core.prompt import LaterSystem
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.tenant import EVERYBODY
 from gateway.explain.prompt_text import prompt_text
@@ -25,6 +26,9 @@ SUFFIX = {"m": {RuleName.DYNAMIC_SUFFIX: RuleMode.APPLY}}
 class Texts:
     def token_counter(self, model: ModelId, tenant: str) -> None:
         return None
+
+    def later_system(self, model: ModelId) -> LaterSystem:
+        return "in_place"
 
     def context_limit(self, model: ModelId) -> int:
         return 0

@@ -241,8 +241,9 @@ def test_all_but_texts_is_the_same(prompt):
         ]
         return others, sorted(members)
 
-    merges = "role_order" in prompt.settings
     for names in SETS:
+        inlined = RuleName.INLINE_SYSTEM in names and RuleName.INLINE_SYSTEM in prompt.rules
+        merges = inlined or "role_order" in prompt.settings
         fields = canonical(prompt, names).fields
         assert tools_of(fields) == tools_of(prompt.body), names
         assert calls(fields) == calls(prompt.body), names

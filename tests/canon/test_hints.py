@@ -172,3 +172,8 @@ def test_once_is_enough_and_everything_else_stays(fields, settings):
         assert all(new[name] is old[name] for name in new if name != "content")
     if settings is not PASS and "prompt_cache_key" in fields:
         assert ("prompt_cache_key" in after.fields) is (settings in (CONTROL, BILLING))
+
+
+def test_the_billing_header_of_chat_requests_passes_by_default():
+    body = chat(system(f"{LINE}\nBe kind."), USER)
+    assert stripped(body, CanonSettings()) == body

@@ -36,3 +36,12 @@ def test_tenants_are_distinguished_by_their_settings_only():
     assert mode(table, SPACE, tenant=((SPACE, APPLY),)) is APPLY
     assert mode(table, SPACE, tenant=((SUFFIX, APPLY),)) is OBSERVE
     assert mode(table, SUFFIX, tenant=((SUFFIX, APPLY),)) is APPLY
+
+
+def test_a_rule_is_applied_to_requests_of_the_messages_api_unless_an_operator_says_otherwise():
+    inline, tenant = RuleName.INLINE_SYSTEM, ((RuleName.INLINE_SYSTEM, OFF),)
+    assert ModeTable({}, {}, {})["m", CHAT, (), "messages"][1] == {inline}
+    assert ModeTable({}, {}, {})["m", CHAT, (), "responses"][1] == frozenset()
+    for table, own in (({inline: OBSERVE}, ()), ({}, tenant)):
+        assert ModeTable(table, {}, {})["m", CHAT, own, "messages"][1] == frozenset()
+    assert ModeTable({inline: APPLY}, {}, {})["m", CHAT, (), ""][1] == {inline}

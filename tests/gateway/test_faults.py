@@ -53,6 +53,14 @@ async def test_error_bodies_of_any_kind_pass_through(behind, scripted, body, sta
     await behind.settled(3)
 
 
+@pytest.mark.parametrize("status", [429, 529])
+async def test_an_engines_overload_says_when_to_come_again(behind, scripted, body, status):
+    scripted.says(response(b'{"error": {"message": "Busy."}}', status=f"{status} Busy"))
+    answer = await behind.send(body)
+    assert answer.status_code == status
+    assert int(answer.headers["retry-after"]) >= 1
+
+
 async def test_replica_dies_before_its_answer(gateway, engine, body):
     await engine.set_fault("die_before_first_byte")
     problem(await gateway.send(body), 502, "replica_disconnected")

@@ -89,7 +89,7 @@ def _merged(run: Sequence[Message]) -> Iterator[Message]:
     pieces = ["", contents[0]]
     seams = [0]
     for above, below in pairwise(contents):
-        pieces += (_between(above, below), below)
+        pieces += (empty_line_between(above, below), below)
         seams.append(seams[-1] + len(above) + len(pieces[-2]))
     code = fenced("".join(pieces))
     firsts = [n for n, seam in enumerate(seams) if not n or touched(code, seam, seam)]
@@ -99,7 +99,7 @@ def _merged(run: Sequence[Message]) -> Iterator[Message]:
         yield run[first] if end == first + 1 else {**run[first], "content": text}
 
 
-def _between(above: str, below: str) -> str:
+def empty_line_between(above: str, below: str) -> str:
     """The line feeds missing for an empty line between two texts."""
     there = len(above) - len(above.rstrip("\n")) + len(below) - len(below.lstrip("\n"))
     return _EMPTY_LINE[there:]

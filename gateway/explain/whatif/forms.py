@@ -5,8 +5,9 @@ conversation than the gateway, so it does not repeat them. A form without an app
 request.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.hints import without_hints
@@ -17,8 +18,12 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
 from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.explain.bodies import parsed
+
+if TYPE_CHECKING:  # it is loaded on first use
+    from gateway.tokenize.local import LocalEncoder
 
 RULES = tuple(RuleName)
 
@@ -89,16 +94,16 @@ class Forms:
         if self._is_constant and not record.canonical.asked:
             self._unchanged.put(_unchanged_key(record, body, has_counter), True)
 
-    def of(self, record: RequestRecord, sent: Fields, count_tokens: Callable[[str], int] | None) -> list[Form]:
+    def of(self, record: RequestRecord, sent: Fields, encoder: "LocalEncoder | None") -> list[Form]:
         """The forms that differ from the request as sent.
 
         Args:
             record: The request.
             sent: Its body as sent.
-            count_tokens: Counts the tokens of a text; None if no tokenizer is available.
+            encoder: The model's tokenizer; None if none is available.
         """
         self._is_constant = True
-        given = self._given(record, count_tokens)
+        given = self._given(record, encoder)
         modes = record.canonical.modes
         forms: list[Form] = []
         if record.canonical.asked and (applied := _rules_in(modes, RuleMode.APPLY)):
@@ -172,14 +177,15 @@ class Forms:
         for key, block in found.remember.items():
             self._memory.put(key, block, given.now)
 
-    def _given(self, record: RequestRecord, count_tokens: Callable[[str], int] | None) -> RuleContext:
+    def _given(self, record: RequestRecord, encoder: "LocalEncoder | None") -> RuleContext:
         return RuleContext(
             now=record.at,
             endpoint=Endpoint(record.endpoint),
             owner=record.canonical.owner,
             recall=lambda key: self._memory.get(key, record.at),
-            count_tokens=count_tokens,
+            count_tokens=None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES,
             context_limit=record.where.context_limit,
+            later_system="joined" if encoder is None else encoder.later_system,
         )
 
 

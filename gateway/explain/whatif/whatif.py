@@ -297,19 +297,19 @@ class WhatIf:
         if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
         is_on = modes.count(RuleMode.OFF) < len(modes)
-        body, counter = self._bodies.key(record.body), self._counter(record)
+        body, known = self._bodies.key(record.body), self._encoders.loaded(record.model)
         sent: Fields = {}
         forms: list[Form] = []
         encoder = None
-        if not is_on or not self._forms.are_none(record, body, counter is not None):
+        if not is_on or not self._forms.are_none(record, body, known is not None):
             parsed = self._bodies.fields(record.body)
             if parsed is None:
                 return msgspec.structs.replace(explanation, slot=None)
             sent = parsed
             if is_on:
-                forms = self._forms.of(record, sent, counter)
+                forms = self._forms.of(record, sent, known)
             if is_on and not forms:
-                self._forms.note_none(record, body, counter is not None)
+                self._forms.note_none(record, body, known is not None)
             if forms and record.token_source == TokenSource.LOCAL:
                 encoder = self._encoders.of(record, sent)
         edits = edits_shown(forms, encoder.encode_text if encoder else None) if forms else ()
@@ -380,10 +380,6 @@ class WhatIf:
                 done[id(form.fields)] = self._seen.prompt(record, parts[0])
             prompts[form.number] = done[id(form.fields)]
         return prompts
-
-    def _counter(self, record: RequestRecord) -> Callable[[str], int] | None:
-        encoder = self._encoders.loaded(record.model)
-        return None if encoder is None else lambda text: len(encoder.encode_text(text)) // TOKEN_BYTES
 
     def _take_settings(self, options: CanonOptions) -> None:
         settings = CanonSettings.model_validate_json(options.settings)

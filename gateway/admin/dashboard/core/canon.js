@@ -44,6 +44,10 @@ const WORDS = {
     does: "System and developer messages move to the front.",
     mind: "The model reads the same messages in another order.",
   },
+  "inline-system": {
+    does: "System messages behind the user's join the first one, or stay as text of the user; in Messages requests by default.",
+    mind: "The model may follow text of the user less than a system message.",
+  },
   "tool-order": {
     does: "Tools are sorted by name.",
     mind: "The model reads the same tools in another order.",
