@@ -12,6 +12,8 @@ from gateway.admin.snapshots import Snapshots
 from gateway.admission import ApplicationLimits, Authenticator
 from gateway.admission.prompt_registry import PromptRegistry, some_of
 from gateway.api import Cors, PublicApp
+from gateway.api.dialects.responses_dialect import PATH as RESPONSES_PATH
+from gateway.api.dialects.responses_dialect import Responses
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
 from gateway.api.routes import ServedCatalog
@@ -443,7 +445,17 @@ class Gateway:
             stopping=lambda: self._leaving,
         )
         root_path = self._settings.server.root_path
-        return PublicApp(generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path)
+        responses = Responses(self._cluster.responses, settings, self._turns)
+        return PublicApp(
+            generations,
+            self._gate,
+            catalog,
+            observer=observer,
+            cors=cors,
+            root_path=root_path,
+            dialects={RESPONSES_PATH: responses},
+            more_routes=[responses.add_routes],
+        )
 
     def _gpus(self, model: ModelId) -> float:
         """GPUs of one replica of a model."""

@@ -1,13 +1,13 @@
 """The public port: generation requests in ``generation``, everything else on Starlette."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
 from gateway.api.dialects import Dialect
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.generation import Generations
-from gateway.api.routes import Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
+from gateway.api.routes import MoreRoutes, Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
 from gateway.core.errors import GatewayError
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ports import Observer
@@ -24,6 +24,7 @@ class PublicApp:
         cors: Which web pages may use the port.
         root_path: Prefix that paths may have; empty for none.
         dialects: APIs that are translated to chat requests, by the path of their generation requests.
+        more_routes: Add routes of such APIs.
 
     Attributes:
         generations: The same.
@@ -43,13 +44,14 @@ class PublicApp:
         cors: Cors,
         root_path: str = "",
         dialects: Mapping[str, Dialect] | None = None,
+        more_routes: Sequence[MoreRoutes] = (),
     ) -> None:
         self.generations = generations
         self.cors = cors
         self.root_path = root_path
         self.dialects = dialects or {}
         self._observer = observer
-        self.routes: HttpRoutes = build_routes(catalog, gate, observer)
+        self.routes: HttpRoutes = build_routes(catalog, gate, observer, more_routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""

@@ -23,9 +23,12 @@ from gateway.core.ids import RequestId
 from gateway.core.ports import Observer
 from gateway.core.request import Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
+from gateway.core.tenant import Caller
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+MoreRoutes = Callable[[HttpRoutes, Callable[[Request, str], Caller]], None]
+"""Adds routes; is given a function that authenticates a request, named by the path of its route in the log."""
 
 _MODELS = "/v1/models"
 _SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"
@@ -62,25 +65,31 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer) -> HttpRoutes:
+def build_routes(
+    catalog: ServedCatalog, gate: Authenticator, observer: Observer, more: Sequence[MoreRoutes] = ()
+) -> HttpRoutes:
     """The application.
 
     Args:
         catalog: The served models.
         gate: Authenticates clients.
         observer: Gets refused requests.
+        more: Adds further routes.
     """
     app = HttpRoutes()
 
-    def _allowed(request: Request) -> list[str]:
+    def _caller(request: Request, path: str) -> Caller:
         peer = peer_of(request.scope)
         try:
-            caller = gate.identify(request.scope["headers"], peer, time.time())
+            return gate.identify(request.scope["headers"], peer, time.time())
         except GatewayError as error:
             # The path of the route: the request's path may contain any text as a model id.
-            refusal = Refusal(_request_id(request), _MODELS, error.status, error.code, peer, error.caller)
+            refusal = Refusal(_request_id(request), path, error.status, error.code, peer, error.caller)
             observer.on_refused(refusal)
             raise
+
+    def _allowed(request: Request) -> list[str]:
+        caller = _caller(request, _MODELS)
         return [model for model in catalog.models if caller.may_use(model)]
 
     @app.get(_MODELS)
@@ -129,6 +138,8 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
     for endpoint in Endpoint:
         # POST is handled before. The route answers every other method with a 405 that names POST.
         app.add_route(str(endpoint), _answered_elsewhere, methods=["POST"])
+    for add in more:
+        add(app, _caller)
 
     _add_problem_handlers(app, observer)
     return app

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.cluster.peer_channel import PeerChannel
     from gateway.cluster.records import RedisRecords
     from gateway.cluster.redis_context import RedisContextStore
+    from gateway.cluster.redis_entries import RedisEntries
 from collections.abc import Iterator
 
 from gateway.cluster.messages import DrainsMessage, LoadsMessage
@@ -129,6 +130,7 @@ class ClusterState:
         index: The index to use for requests.
         contexts: Shared store of context blocks; None without ``state``.
         history: Shared store of the journals' histories; None without ``state``.
+        responses: Shared store of responses; None without ``state``.
     """
 
     def __init__(
@@ -155,11 +157,12 @@ class ClusterState:
         self._figure_records: RedisRecords | None = None
         self._history_records: RedisRecords | None = None
         self.history: SharedHistory | None = None
+        self.responses: RedisEntries | None = None
         url, secret = settings.state, settings.spaces.secret
         if url is None or secret is None:
             return
         # Most gateways have no Redis, and its client takes 0.2 s to import.
-        from gateway.cluster import peer_channel, records, redis_context
+        from gateway.cluster import peer_channel, records, redis_context, redis_entries
 
         self.contexts = redis_context.RedisContextStore(
             url, secret, ttl_seconds=settings.canon.memory_ttl_seconds, on_error=counts.on_state_error
@@ -190,6 +193,7 @@ class ClusterState:
         )
         self._history_records = records.RedisRecords(url, secret, "history", counts.on_state_error, _HISTORY_SECONDS)
         self.history = SharedHistory(self._history_records)
+        self.responses = redis_entries.RedisEntries(url, secret, "responses", counts.on_state_error)
 
     def configure(self, settings: Settings) -> None:
         """Apply other settings."""
@@ -211,7 +215,7 @@ class ClusterState:
         """Write pending state and stop."""
         parts = (self._exchange, self._spaces, self._figures, self.contexts)
         await asyncio.gather(*(part.stop() for part in parts if part is not None))
-        records = (self._records, self._figure_records, self._history_records)
+        records = (self._records, self._figure_records, self._history_records, self.responses)
         await asyncio.gather(*(each.close() for each in records if each is not None))
 
     def _knows(self, target: Target) -> bool:
