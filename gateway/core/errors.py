@@ -170,20 +170,6 @@ class DetectorUnavailable(GatewayError):
     retry_after_seconds = 2
 
 
-class StoreUnavailable(GatewayError):
-    """The store that gateways share does not answer, and the request needs what is there."""
-
-    status = 503
-    type = "service_unavailable"
-    retry_after_seconds = 1
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The store of responses cannot be reached. Send all items in `input`, or try again in a moment.",
-            code="store_unavailable",
-        )
-
-
 class UpstreamFailed(GatewayError):
     """The chosen replica broke the connection or answered something that is not HTTP."""
 

@@ -482,26 +482,6 @@ class SharedRecords(Protocol):
         ...
 
 
-class SharedEntries(Protocol):
-    """Named values in a store that several gateways share, each with an end of its own.
-
-    The methods raise ``StoreUnavailable`` while the store does not answer.
-    """
-
-    @property
-    def failing(self) -> bool:
-        """Whether the last call failed."""
-        ...
-
-    async def read(self, names: Sequence[str], ttl_seconds: float) -> list[bytes | None]:
-        """The values; None for a missing one. Each is kept for so many seconds from now on."""
-        ...
-
-    async def write(self, name: str, value: bytes | None, ttl_seconds: float) -> None:
-        """Write a value, or remove it."""
-        ...
-
-
 class WarmDesk(Protocol):
     """Runs warm-up jobs."""
 

@@ -5,12 +5,10 @@ can read or run (its encrypted reasoning, hosted tools, grammars of tools) is le
 """
 
 import base64
-import binascii
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import orjson
 
 from gateway.core.errors import BadRequest
 from gateway.core.portions import Portioned
@@ -24,23 +22,12 @@ _SAME = (
     *("cache_salt", "prompt_cache_key", "parallel_tool_calls", "chat_template_kwargs", "skip_special_tokens"),
     *("include_stop_str_in_output", "include_reasoning", "structured_outputs"),
 )
-"""Members that chat requests have under the same name."""
-
-NAMES = {
-    "messages": "input",
-    "max_tokens": "max_output_tokens",
-    "response_format": "text.format",
-    "verbosity": "text.verbosity",
-    "reasoning_effort": "reasoning.effort",
-}
+NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text.format"}
+NAMES |= {"verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort"}
 """Members of the Responses API by the names that they have in the chat request."""
 
-_ROLES = frozenset({"user", "system", "developer", "assistant"})
-_TEXTS = frozenset({"input_text", "output_text", "text"})
-_CALLS = frozenset({"function_call", "custom_tool_call"})
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
-_OPEN = frozenset({"in_progress", "incomplete"})
-_CHOICES = frozenset({"auto", "none", "required"})
+_TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+_OPEN = ("in_progress", "incomplete")
 _SHOWN = re.compile(r"[\w.-]{1,40}", re.ASCII)
 _MOST_WARNINGS = 8
 
@@ -57,13 +44,7 @@ _CUSTOM_INPUT = {
 
 
 class ToolName(NamedTuple):
-    """A tool as its client calls it.
-
-    Attributes:
-        name: Its name.
-        namespace: Its namespace; None for none.
-        custom: Whether its input is a text instead of JSON.
-    """
+    """A tool as its client calls it; ``custom``: its input is a text instead of JSON."""
 
     name: str
     namespace: str | None = None
@@ -91,19 +72,22 @@ def sealed(reasoning: str) -> str:
     return _SEALED + base64.b64encode(reasoning.encode()).decode()
 
 
+def invalid(param: str, expected: str, code: str = "invalid_type") -> BadRequest:
+    """The error for a member that is not as ``expected`` says."""
+    return BadRequest(f"`{param}` {expected}.", param=param, code=code)
+
+
 def items_of(fields: Mapping[str, Any]) -> list[Any]:
     """The items of ``input``.
 
     Raises:
-        BadRequest: it is missing, or no text and no list.
+        BadRequest: it is no text and no list.
     """
     given = fields.get("input")
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
-    if given is None:
-        raise BadRequest("`input` is missing: give a text or a list of items.", param="input", code=_MISSING)
     if not isinstance(given, list):
-        raise wrong("input", "a text or a list of items")
+        raise invalid("input", "must be a text or a list of items", "invalid_type" if given else "missing_parameter")
     return given
 
 
@@ -122,42 +106,33 @@ def chat_of(
     """
     items = items_of(fields) if items is None else items
     if not items and not before:
-        raise BadRequest("`input` is empty: give at least one item.", param="input", code="invalid_value")
+        raise invalid("input", "is empty: give at least one item", "invalid_value")
     made = _Messages()
-    instructions = member(fields, "instructions", str, "a string")
-    if instructions:
+    if instructions := member(fields, "instructions", str):
         made.append({"role": "system", "content": instructions}, "instructions")
-    for number, item in enumerate(before):
-        made.add(item, "previous_response_id")
+    for number, item in enumerate((*before, *items), -len(before)):
+        made.add(item, f"input[{number}]" if number >= 0 else "previous_response_id")
         if number % _AT_ONCE == _AT_ONCE - 1:
             yield
-    for number, item in enumerate(items):
-        made.add(item, f"input[{number}]")
-        if number % _AT_ONCE == _AT_ONCE - 1:
-            yield
-    warnings = made.warnings
     chat: dict[str, Any] = {name: fields[name] for name in _SAME if fields.get(name) is not None}
     chat["messages"] = made.messages
     last = (items or before)[-1]
     if last.get("type", "message") in ("message", "reasoning") and last.get("status") in _OPEN:
         chat |= {"add_generation_prompt": False, "continue_final_message": True}
     tools: dict[str, ToolName] = {}
-    if shown := list(_functions(fields, tools, warnings)):
-        chat["tools"] = shown
-    if (choice := _tool_choice(fields.get("tool_choice"), tools, warnings)) is not None:
-        chat["tool_choice"] = choice
-    if (most := fields.get("max_output_tokens")) is not None:
-        chat["max_tokens"] = most
-    if (reasoning := member(fields, "reasoning", dict, "an object")) and reasoning.get("effort") is not None:
-        chat["reasoning_effort"] = reasoning["effort"]
-    if text := member(fields, "text", dict, "an object"):
-        if text.get("verbosity") is not None:
-            chat["verbosity"] = text["verbosity"]
-        if (form := _format(text.get("format"))) is not None:
-            chat["response_format"] = form
-    if fields.get("stream"):
-        chat["stream_options"] = {"include_usage": True}
-    return Chat(chat, made.places, tools, warnings[:_MOST_WARNINGS])
+    if functions := list(_functions(fields, tools, made.warnings)):
+        chat["tools"] = functions
+    reasoning, text = member(fields, "reasoning", dict) or {}, member(fields, "text", dict) or {}
+    more = {
+        "tool_choice": _tool_choice(fields.get("tool_choice"), tools, made.warnings),
+        "max_tokens": fields.get("max_output_tokens"),
+        "reasoning_effort": reasoning.get("effort"),
+        "verbosity": text.get("verbosity"),
+        "response_format": _format(text.get("format")),
+        "stream_options": {"include_usage": True} if fields.get("stream") else None,
+    }
+    chat |= {name: value for name, value in more.items() if value is not None}
+    return Chat(chat, made.places, tools, made.warnings[:_MOST_WARNINGS])
 
 
 class _Messages:
@@ -170,44 +145,35 @@ class _Messages:
         self._called: set[str] = set()
 
     def append(self, message: dict[str, Any], place: str) -> None:
-        """Add a message."""
         self.messages.append(message)
         self.places.append(place)
 
     def add(self, item: Any, place: str) -> None:
         """Add an item: as a message, or to the assistant's message before it."""
         if not isinstance(item, dict):
-            raise wrong(place, "an object")
+            raise invalid(place, "must be an object")
         kind = item.get("type", "message")
         if kind == "message":
-            self._message(item, place)
-        elif kind in _CALLS:
-            self._call(item, place)
-        elif kind in _OUTPUTS:
-            call = _text(item, "call_id", place)
-            if call not in self._called:
-                problem = f"`{place}.call_id` names no call before it: send the item of the call, too."
-                raise BadRequest(problem, param=f"{place}.call_id", code="invalid_value")
-            output = self._content(item.get("output"), f"{place}.output")
-            self.append({"role": "tool", "content": output, "tool_call_id": call}, place)
+            role, content = item.get("role"), _content(item, "content", place)
+            if role == "assistant":
+                texts = content if isinstance(content, list) else None
+                joined = content if texts is None else "".join(part.get("text", "") for part in texts)
+                self._assistant("content", joined, place)
+            elif role in ("user", "system", "developer"):
+                self.append({"role": role, "content": content}, place)
+            else:
+                raise invalid(f"{place}.role", "must be user, system, developer or assistant", "invalid_value")
+        elif kind in ("function_call", "custom_tool_call"):
+            self._call(item, kind, place)
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            if (call := _text(item, "call_id", place)) not in self._called:
+                raise invalid(f"{place}.call_id", "names no call before it: send the call's item, too", "invalid_value")
+            self.append({"role": "tool", "content": _content(item, "output", place), "tool_call_id": call}, place)
         elif kind == "reasoning":
             if (thought := self._reasoning(item, place)) is not None:
                 self._assistant("reasoning", thought, place)
         else:
-            problem = f"`{place}` has the type {_shown(kind)}, which is not served here."
-            raise BadRequest(problem, param=f"{place}.type", code="unsupported_item")
-
-    def _message(self, item: Mapping[str, Any], place: str) -> None:
-        role = item.get("role")
-        if role not in _ROLES:
-            raise wrong(f"{place}.role", "one of user, system, developer and assistant")
-        content = self._content(item.get("content"), f"{place}.content")
-        if role != "assistant":
-            self.append({"role": role, "content": content}, place)
-            return
-        if isinstance(content, list):
-            content = "".join(part.get("text", "") for part in content)
-        self._assistant("content", content, place)
+            raise invalid(f"{place}.type", f"is {_shown(kind)}, which is not served here", "unsupported_item")
 
     def _assistant(self, name: str, value: Any, place: str) -> None:
         before = self.messages[-1] if self.messages else {}
@@ -216,90 +182,81 @@ class _Messages:
         else:
             self.append({"role": "assistant", name: value}, place)
 
-    def _call(self, item: Mapping[str, Any], place: str) -> None:
+    def _call(self, item: Mapping[str, Any], kind: str, place: str) -> None:
         name, call = _text(item, "name", place), _text(item, "call_id", place)
         if item.get("namespace"):
             name = f"{_text(item, 'namespace', place)}__{name}"
-        if item["type"] == "function_call":
-            arguments = _text(item, "arguments", place)
-        else:
-            # With the spacing of Python's ``json``, as vLLM writes it.
-            arguments = f'{{"input": {orjson.dumps(item.get("input") or "").decode()}}}'
+        arguments = _text(item, "arguments" if kind == "function_call" else "input", place)
+        if kind == "custom_tool_call":
+            arguments = json.dumps({"input": arguments}, ensure_ascii=False)
         self._called.add(call)
-        made = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
         if not (self.messages and self.messages[-1]["role"] == "assistant"):
             self.append({"role": "assistant"}, place)
+        made = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
         self.messages[-1].setdefault("tool_calls", []).append(made)
 
     def _reasoning(self, item: Mapping[str, Any], place: str) -> str | None:
         for name in ("content", "summary"):
-            parts = member(item, name, list, "a list", place)
-            if parts and isinstance(parts[0], dict) and isinstance(parts[0].get("text"), str):
-                text: str = parts[0]["text"]
-                return text
-        if not (given := member(item, "encrypted_content", str, "a string", place)):
-            return ""
-        if given.startswith(_SEALED):
-            try:
+            if parts := member(item, name, list, place):
+                return _text(parts[0] if isinstance(parts[0], dict) else {}, "text", f"{place}.{name}[0]")
+        given = member(item, "encrypted_content", str, place) or _SEALED
+        try:
+            if given.startswith(_SEALED):
                 return base64.b64decode(given[len(_SEALED) :], validate=True).decode()
-            except (binascii.Error, UnicodeDecodeError):
-                pass
+        except ValueError:
+            pass
         self.warnings.append("encrypted reasoning of another server left out")
         return None
 
-    def _content(self, content: Any, place: str) -> Any:
-        """A text, or content parts, as chat requests have them."""
-        if content is None or isinstance(content, str):
-            return content
-        if not isinstance(content, list):
-            raise wrong(place, "a text or a list of content parts")
-        return [self._part(part, f"{place}[{number}]") for number, part in enumerate(content)]
 
-    def _part(self, part: Any, place: str) -> dict[str, Any]:
-        if not isinstance(part, dict):
-            raise wrong(place, "an object")
-        kind = part.get("type")
-        if kind in _TEXTS:
-            return {"type": "text", "text": _text(part, "text", place)}
-        if kind == "refusal":
-            return {"type": "text", "text": _text(part, "refusal", place)}
-        if kind == "input_image" and part.get("file_id") is None:
-            image = {"url": _text(part, "image_url", place)}
-            if part.get("detail") is not None:
-                image["detail"] = part["detail"]
-            return {"type": "image_url", "image_url": image}
-        problem = f"`{place}` has the type {_shown(kind)}, which is not served here: files have no store."
-        raise BadRequest(problem, param=place, code="unsupported_content")
+def _content(item: Mapping[str, Any], name: str, place: str) -> Any:
+    """A text, or content parts, as chat requests have them."""
+    content, place = item.get(name), f"{place}.{name}"
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise invalid(place, "must be a text or a list of content parts")
+    return [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
+
+
+def _part(part: Any, place: str) -> dict[str, Any]:
+    if not isinstance(part, dict):
+        raise invalid(place, "must be an object")
+    kind = part.get("type")
+    if isinstance(kind, str) and (name := _TEXTS.get(kind)) is not None:
+        return {"type": "text", "text": _text(part, name, place)}
+    if kind != "input_image" or part.get("file_id") is not None:
+        raise invalid(place, f"is {_shown(kind)}, which is not served here: files have no store", "unsupported_content")
+    detail = {} if part.get("detail") is None else {"detail": part["detail"]}
+    return {"type": "image_url", "image_url": {"url": _text(part, "image_url", place), **detail}}
 
 
 def _functions(fields: Mapping[str, Any], tools: dict[str, ToolName], warnings: list[str]) -> Iterator[dict[str, Any]]:
     """The functions of all tools as chat requests have them; ``tools`` gets their names."""
-    for number, tool in enumerate(member(fields, "tools", list, "a list") or ()):
-        place = f"tools[{number}]"
+    for number, tool in enumerate(member(fields, "tools", list) or ()):
         if not isinstance(tool, dict):
-            raise wrong(place, "an object")
-        kind = tool.get("type")
+            raise invalid(f"tools[{number}]", "must be an object")
+        kind, place = tool.get("type"), f"tools[{number}]"
         if kind not in ("function", "custom", "namespace"):
             warnings.append(f"tool {_shown(kind)} left out")
             continue
         name = _text(tool, "name", place)
-        if kind == "namespace":
-            for position, inner in enumerate(member(tool, "tools", list, "a list", place) or ()):
-                if isinstance(inner, dict) and inner.get("type") == "function":
-                    own = _text(inner, "name", f"{place}.tools[{position}]")
-                    tools[flat := f"{name}__{own}"] = ToolName(own, name)
-                    yield _function({**inner, "name": flat})
-                else:
-                    warnings.append(f"tool {_shown(name)} left out in part")
-        elif kind == "function":
+        if kind == "function":
             tools[name] = ToolName(name)
             yield _function(tool)
-        else:
+        elif kind == "custom":
             tools[name] = ToolName(name, custom=True)
-            form = tool.get("format")
-            if isinstance(form, dict) and form.get("type") == "grammar":
+            if isinstance(form := tool.get("format"), dict) and form.get("type") == "grammar":
                 warnings.append(f"grammar of tool {_shown(name)} not enforced")
             yield _function({"name": name, "description": tool.get("description"), "parameters": _CUSTOM_INPUT})
+        else:
+            for position, inner in enumerate(member(tool, "tools", list, place) or ()):
+                if not isinstance(inner, dict) or inner.get("type") != "function":
+                    warnings.append(f"tool {_shown(name)} left out in part")
+                    continue
+                own = _text(inner, "name", f"{place}.tools[{position}]")
+                tools[flat := f"{name}__{own}"] = ToolName(own, name)
+                yield _function({**inner, "name": flat})
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,33 +264,22 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool_choice(choice: Any, tools: Mapping[str, ToolName], warnings: list[str]) -> Any:
-    """The tool choice; None for the default.
-
-    Raises:
-        BadRequest: no tool can be called that it asks for.
-    """
-    kind = choice.get("type") if isinstance(choice, dict) else choice
-    if kind == "allowed_tools":
+    """The tool choice; None for the default."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         warnings.append("tool_choice allowed_tools taken for its mode")
-        kind = choice = choice.get("mode")
+        choice = choice.get("mode")
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if choice in (None, "auto", "none") or (choice == "required" and tools):
+        return choice if tools else None
     if kind in ("function", "custom"):
-        name = choice.get("name")
-        if choice.get("namespace"):
-            name = f"{choice['namespace']}__{name}"
+        name = f"{choice['namespace']}__{choice.get('name')}" if choice.get("namespace") else choice.get("name")
         found = [name] if name in tools else [flat for flat, tool in tools.items() if tool.name == name]
         if len(found) == 1:
             return {"type": "function", "function": {"name": found[0]}}
-    elif kind in _CHOICES or kind is None:
-        if kind != "required":
-            return kind if tools else None
-        if tools:
-            return kind
-    elif isinstance(choice, dict):
+    elif kind is not None:
         warnings.append(f"tool_choice {_shown(kind)} left out")
         return None
-    raise BadRequest(
-        "`tool_choice` must be auto, none, required, or name one of `tools`.", param="tool_choice", code="invalid_value"
-    )
+    raise invalid("tool_choice", "must be auto, none, required, or name one of `tools`", "invalid_value")
 
 
 def _format(form: Any) -> dict[str, Any] | None:
@@ -343,15 +289,15 @@ def _format(form: Any) -> dict[str, Any] | None:
         return None
     if kind == "json_object":
         return {"type": kind}
-    if kind == "json_schema":
-        return {"type": kind, kind: {name: value for name, value in form.items() if name != "type"}}
-    raise wrong("text.format", "an object of type text, json_object or json_schema")
+    if kind != "json_schema" or not isinstance(form, dict):
+        raise invalid("text.format", "must be an object of type text, json_object or json_schema")
+    return {"type": kind, kind: {name: value for name, value in form.items() if name != "type"}}
 
 
-_MISSING = "missing_required_parameter"
+_EXPECTED = {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}
 
 
-def member(fields: Mapping[str, Any], name: str, kind: type, expected: str, place: str = "") -> Any:
+def member(fields: Mapping[str, Any], name: str, kind: type, place: str = "") -> Any:
     """A member of an object; None if it is missing.
 
     Raises:
@@ -359,24 +305,14 @@ def member(fields: Mapping[str, Any], name: str, kind: type, expected: str, plac
     """
     value = fields.get(name)
     if value is not None and not isinstance(value, kind):
-        raise wrong(f"{place}.{name}" if place else name, expected)
+        raise invalid(f"{place}.{name}" if place else name, f"must be {_EXPECTED[kind]}")
     return value
 
 
 def _text(fields: Mapping[str, Any], name: str, place: str) -> str:
-    value = fields.get(name)
-    if isinstance(value, str):
-        return value
-    raise (
-        wrong(f"{place}.{name}", "a string")
-        if value is not None
-        else BadRequest(f"`{place}.{name}` is missing.", param=f"{place}.{name}", code=_MISSING)
-    )
-
-
-def wrong(param: str, expected: str) -> BadRequest:
-    """The error for a member of the wrong type."""
-    return BadRequest(f"`{param}` must be {expected}.", param=param, code="invalid_type")
+    if not isinstance(value := fields.get(name), str):
+        raise invalid(f"{place}.{name}", "must be a string", "invalid_type" if name in fields else "missing_parameter")
+    return value
 
 
 def _shown(text: Any) -> str:

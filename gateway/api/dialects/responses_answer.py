@@ -1,9 +1,7 @@
 """Answers of the Responses API: the typed events of a stream, and the response object."""
 
-import json
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
@@ -13,31 +11,33 @@ from gateway.api.dialects.responses import ToolName, sealed
 from gateway.api.dialects.translating_sink import CallDelta, ChatChunk, ChunkChoice, Delta
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_PART = {"message": "output_text", "reasoning": "reasoning_text"}
-_CUSTOM_BEGINS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-_WHOLE_CHARACTERS = re.compile(
-    r'(?:[^"\\]|\\["\\/bfnrt]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
-    r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*+"
-)
-"""Characters in a JSON string, escaped or not, but none that a later part completes."""
+_BROKEN = "broken"
+
+
+class _Kind(NamedTuple):
+    """A kind of item: its ids' prefix, its events, the member with its text in them, and where in the item they act."""
+
+    prefix: str
+    event: str
+    text: str
+    members: dict[str, Any]
+    within: dict[str, Any]
+
+
+_KINDS = {
+    "message": _Kind("msg", "output_text", "text", {"role": "assistant"}, {"content_index": 0, "logprobs": []}),
+    "reasoning": _Kind("rs", "reasoning_text", "text", {"summary": []}, {"content_index": 0}),
+    "function_call": _Kind("fc", "function_call_arguments", "arguments", {}, {}),
+    "custom_tool_call": _Kind("ctc", "custom_tool_call_input", "input", {}, {}),
+}
 
 
 class _Item(msgspec.Struct):
-    """An item of the output that is still growing.
-
-    Attributes:
-        fields: The item.
-        at: Its position in the output.
-        kind: ``message``, ``reasoning``, ``function_call`` or ``custom_tool_call``.
-        pieces: Its text or arguments.
-        rest: Of a custom tool's arguments, what is not passed on as its input yet; None until the input begins.
-    """
+    """An item that is still growing, and where it stands in the output."""
 
     fields: dict[str, Any]
     at: int
-    kind: str
-    pieces: list[str]
-    rest: str | None = None
+    pieces: list[str] = []
 
 
 class ResponseAnswer:
@@ -50,23 +50,20 @@ class ResponseAnswer:
         seals: Whether the client wants reasoning as ``encrypted_content``.
 
     Attributes:
-        head: The same.
         output: The items.
-        state: The members that are known once it is over, ``status`` among them.
+        state: The members that are not known from the request, ``status`` among them.
     """
 
-    def __init__(
-        self, head: dict[str, Any], digits: str, tools: Mapping[str, ToolName], *, seals: bool = False
-    ) -> None:
-        self.head = head
+    def __init__(self, head: Mapping[str, Any], digits: str, tools: Mapping[str, ToolName], *, seals: bool) -> None:
         self.output: list[dict[str, Any]] = []
         self.state: dict[str, Any] = {"status": "in_progress"}
+        self._head = head
         self._digits = digits
         self._tools = tools
         self._seals = seals
         self._events: list[bytes] = []
         self._number = 0
-        self._open: _Item | None = None
+        self._text: _Item | None = None
         self._calls: dict[int, _Item] = {}
         self._finish: str | None = None
 
@@ -76,185 +73,144 @@ class ResponseAnswer:
     def chunk(self, chunk: ChatChunk) -> bytes:
         """See ``AnswerConverter``."""
         if not self._number:
-            self._lifecycle("created")
-            self._lifecycle("in_progress")
+            self._event("created", response=self.response())
+            self._event("in_progress", response=self.response())
         if chunk.usage is not None:
             self.state["usage"] = usage_of(chunk.usage)
         for choice in chunk.choices[:1]:
-            delta = choice.delta
+            delta, self._finish = choice.delta, choice.finish_reason or self._finish
             if thought := delta.reasoning or delta.reasoning_content:
-                self._text("reasoning", thought)
+                self._more_text("reasoning", thought)
             if text := delta.content or delta.refusal:
-                self._text("message", text)
+                self._more_text("message", text)
             for call in delta.tool_calls or ():
-                self._call(call)
-            self._finish = choice.finish_reason or self._finish
-        return self._taken()
+                self._more_of_call(call)
+        events, self._events = b"".join(self._events), []
+        return events
 
     def end(self) -> bytes:
-        """See ``AnswerConverter``. The last event is ``final``."""
+        """See ``AnswerConverter``. ``final`` follows."""
         begun = self.chunk(ChatChunk())
-        self._close()
+        self._close_text()
+        for item in self._calls.values():
+            self._close(item)
         reason = _INCOMPLETE.get(self._finish or "")
-        self.state |= (
-            {"status": "completed"}
-            if reason is None
-            else {"status": "incomplete", "incomplete_details": {"reason": reason}}
-        )
-        return begun + self._taken()
+        self.state["status"] = "incomplete" if reason else "completed"
+        self.state["incomplete_details"] = {"reason": reason} if reason else None
+        return begun + self.chunk(ChatChunk())
+
+    def broken(self, problem: Problem) -> bytes:
+        """See ``AnswerConverter``. ``final`` follows."""
+        self._finish = _BROKEN
+        events = self.end()
+        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
+        self.state |= {"status": "failed", "error": {"code": code, "message": problem.message}}
+        return events
 
     def final(self, **more: Any) -> bytes:
         """The last event of a stream, with further members of the response."""
-        self._lifecycle(self.state["status"], **more)
-        return self._taken()
-
-    def broken(self, problem: Problem) -> bytes:
-        """See ``AnswerConverter``."""
-        begun = self.chunk(ChatChunk())
-        self._finish = "broken"
-        self._close()
-        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
-        self.state |= {"status": "failed", "error": {"code": code, "message": problem.message}}
-        return begun + self._taken()
+        self._event(self.state["status"], response=self.response() | more)
+        return self.chunk(ChatChunk())
 
     def whole(self, answer: Mapping[str, Any]) -> bytes:
         """See ``AnswerConverter``."""
         try:
             choice = answer["choices"][0]
-            said = choice["message"]
-            calls = [{**call, "index": at} for at, call in enumerate(said.get("tool_calls") or ())]
-            delta = msgspec.convert({**said, "tool_calls": calls}, Delta)
-            usage = answer.get("usage")
-            self.chunk(ChatChunk(choices=[ChunkChoice(delta, choice.get("finish_reason"))], usage=usage))
+            calls = [{**call, "index": at} for at, call in enumerate(choice["message"].get("tool_calls") or ())]
+            delta = msgspec.convert({**choice["message"], "tool_calls": calls}, Delta)
+            self.chunk(ChatChunk(choices=[ChunkChoice(delta, choice.get("finish_reason"))], usage=answer.get("usage")))
             self.end()
         except (LookupError, TypeError, AttributeError, msgspec.ValidationError):
             self.broken(Problem(502, "upstream_error", "The engine's answer is no chat completion."))
         return orjson.dumps(self.response())
 
-    def response(self, **more: Any) -> dict[str, Any]:
-        """The response as it is now, with further members."""
-        return {**self.head, **self.state, "output": self.output, **more}
+    def response(self) -> dict[str, Any]:
+        """The response as it is now."""
+        return {**self._head, **self.state, "output": self.output}
 
-    def _taken(self) -> bytes:
-        events, self._events = b"".join(self._events), []
-        return events
-
-    def _event(self, kind: str, members: dict[str, Any]) -> None:
+    def _event(self, kind: str, **members: Any) -> None:
+        kind = f"response.{kind}"
         data = orjson.dumps({"type": kind, "sequence_number": self._number, **members})
         self._events.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
         self._number += 1
 
-    def _lifecycle(self, kind: str, **more: Any) -> None:
-        self._event(f"response.{kind}", {"response": self.response(**more)})
+    def _on(self, item: _Item, event: str, **members: Any) -> None:
+        self._event(event, item_id=item.fields["id"], output_index=item.at, **members)
 
-    def _added(self, kind: str, prefix: str, members: dict[str, Any]) -> _Item:
-        at = len(self.output)
-        fields = {"id": f"{prefix}_{self._digits}{at:04x}", "type": kind, "status": "in_progress", **members}
+    def _begin(self, kind: str, **members: Any) -> _Item:
+        at, id_ = len(self.output), f"{_KINDS[kind].prefix}_{self._digits}{len(self.output):04x}"
+        fields = {"id": id_, "type": kind, "status": "in_progress", **_KINDS[kind].members, **members}
         self.output.append(fields)
-        self._event("response.output_item.added", {"output_index": at, "item": fields})
-        return _Item(fields, at, kind, [])
+        self._event("output_item.added", output_index=at, item=fields)
+        return _Item(fields, at)
 
-    def _on(self, item: _Item, kind: str, **members: Any) -> None:
-        """An event of a growing item."""
-        self._event(f"response.{kind}", {"item_id": item.fields["id"], "output_index": item.at, **members})
-
-    def _text(self, kind: str, text: str) -> None:
-        item = self._open
-        if item is None or item.kind != kind:
+    def _more_text(self, kind: str, text: str) -> None:
+        item = self._text
+        if item is None or item.fields["type"] != kind:
             self._close_text()
-            if kind == "message":
-                item = self._added(kind, "msg", {"role": "assistant", "content": []})
-            else:
-                item = self._added(kind, "rs", {"summary": [], "content": []})
-            self._open = item
+            self._text = item = self._begin(kind, content=[])
             self._on(item, "content_part.added", content_index=0, part=_part(kind, ""))
         item.pieces.append(text)
-        more: dict[str, Any] = {"logprobs": []} if kind == "message" else {}
-        self._on(item, f"{_PART[kind]}.delta", content_index=0, delta=text, **more)
+        self._on(item, f"{_KINDS[kind].event}.delta", delta=text, **_KINDS[kind].within)
 
-    def _call(self, call: CallDelta) -> None:
+    def _more_of_call(self, call: CallDelta) -> None:
         function, item = call.function, self._calls.get(call.index)
-        arguments = (function and function.arguments) or ""
+        name, arguments = (function.name or "", function.arguments or "") if function is not None else ("", "")
         if item is None:
             self._close_text()
-            name = (function and function.name) or ""
             tool = self._tools.get(name, ToolName(name))
-            members = {"call_id": call.id or f"call_{self._digits}{call.index:04x}", "name": tool.name}
-            if tool.namespace is not None:
-                members["namespace"] = tool.namespace
-            kind, prefix, own = (
-                ("custom_tool_call", "ctc", "input") if tool.custom else ("function_call", "fc", "arguments")
-            )
-            self._calls[call.index] = item = self._added(kind, prefix, members | {own: ""})
+            kind, text = ("custom_tool_call", "input") if tool.custom else ("function_call", "arguments")
+            space = {} if tool.namespace is None else {"namespace": tool.namespace}
+            id_ = call.id or f"call_{self._digits}{call.index:04x}"
+            item = self._begin(kind, call_id=id_, name=tool.name, **space, **{text: ""})
+            self._calls[call.index] = item
         if arguments:
             item.pieces.append(arguments)
-            if item.kind == "custom_tool_call":
-                self._custom(item, arguments)
-            else:
+            if item.fields["type"] == "function_call":
                 self._on(item, "function_call_arguments.delta", delta=arguments)
 
-    def _custom(self, item: _Item, arguments: str) -> None:
-        """Pass on what is known of a custom tool's input: the text in ``{"input": "…"}``."""
-        if item.rest is None:
-            begun = _CUSTOM_BEGINS.match("".join(item.pieces))
-            if begun is None:
-                return
-            item.rest, arguments = "", begun.string[begun.end() :]
-        whole = _WHOLE_CHARACTERS.match(raw := item.rest + arguments)
-        end = whole.end() if whole is not None else 0
-        item.rest = raw[end:]
-        if end:
-            delta = json.loads(f'"{raw[:end]}"', strict=False)
-            item.fields["input"] += delta
-            self._on(item, "custom_tool_call_input.delta", delta=delta)
-
-    def _close(self) -> None:
-        """Complete all items."""
-        self._close_text()
-        for item in self._calls.values():
-            text = "".join(item.pieces)
-            if item.kind == "function_call":
-                item.fields["arguments"] = text
-                self._on(item, "function_call_arguments.done", name=item.fields["name"], arguments=text)
-            else:
-                rest = text if item.rest is None else item.rest
-                if rest and (item.rest is None or rest[0] != '"'):  # not the JSON that was asked for
-                    item.fields["input"] += rest
-                    self._on(item, "custom_tool_call_input.delta", delta=rest)
-                self._on(item, "custom_tool_call_input.done", input=item.fields["input"])
-            self._done(item)
-        self._calls = {}
-
     def _close_text(self) -> None:
-        item, self._open = self._open, None
-        if item is None:
-            return
-        text = "".join(item.pieces)
-        part = _part(item.kind, text)
-        more: dict[str, Any] = {"logprobs": []} if item.kind == "message" else {}
-        self._on(item, f"{_PART[item.kind]}.done", content_index=0, text=text, **more)
-        self._on(item, "content_part.done", content_index=0, part=part)
-        item.fields["content"] = [part]
-        if item.kind == "reasoning" and self._seals:
-            item.fields["encrypted_content"] = sealed(text)
-        self._done(item)
+        item, self._text = self._text, None
+        if item is not None:
+            self._close(item)
 
-    def _done(self, item: _Item) -> None:
-        cut = self._finish in _INCOMPLETE or self._finish == "broken"
+    def _close(self, item: _Item) -> None:
+        kind, text = item.fields["type"], "".join(item.pieces)
+        own = _KINDS[kind]
+        if kind == "custom_tool_call":  # its text is known when the JSON around it is whole
+            self._on(item, f"{own.event}.delta", delta=(text := _custom_input(text)))
+        self._on(item, f"{own.event}.done", **{own.text: text}, **own.within)
+        if own.text == "text":
+            item.fields["content"] = [_part(kind, text)]
+            self._on(item, "content_part.done", content_index=0, part=item.fields["content"][0])
+        else:
+            item.fields[own.text] = text
+        if kind == "reasoning" and self._seals:
+            item.fields["encrypted_content"] = sealed(text)
+        cut = self._finish == _BROKEN or self._finish in _INCOMPLETE
         item.fields["status"] = "incomplete" if cut else "completed"
-        self._event("response.output_item.done", {"output_index": item.at, "item": item.fields})
+        self._event("output_item.done", output_index=item.at, item=item.fields)
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:
-    part = {"type": _PART[kind], "text": text}
+    part = {"type": _KINDS[kind].event, "text": text}
     return part | {"annotations": [], "logprobs": []} if kind == "message" else part
+
+
+def _custom_input(arguments: str) -> str:
+    """The text of a custom tool's call; all of what is not the JSON that was asked for."""
+    try:
+        text = orjson.loads(arguments)["input"]
+    except (ValueError, LookupError, TypeError):
+        return arguments
+    return text if isinstance(text, str) else arguments
 
 
 def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
     """The usage of a chat completion in the form of this API. What was not cached was computed and written."""
-    prompt, completion = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
-    cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
-    thought = _detail(usage, "completion_tokens_details", "reasoning_tokens") or _count(usage.get("reasoning_tokens"))
+    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    thought = _count(usage.get("completion_tokens_details"), "reasoning_tokens") or _count(usage, "reasoning_tokens")
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": max(prompt - cached, 0)},
@@ -264,10 +220,6 @@ def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _detail(usage: Mapping[str, Any], name: str, member: str) -> int:
-    details = usage.get(name)
-    return _count(details.get(member)) if isinstance(details, dict) else 0
-
-
-def _count(value: Any) -> int:
+def _count(fields: Any, name: str) -> int:
+    value = fields.get(name) if isinstance(fields, dict) else None
     return value if isinstance(value, int) else 0
