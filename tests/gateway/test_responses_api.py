@@ -480,7 +480,9 @@ async def test_the_second_turn_of_an_agent_is_predicted_and_cached(client, gatew
     items = [message("developer", "Rules of this machine. " * 20), message("user", "Fix the test.")]
     spent = []
     for turn in range(2):
-        raw = await client.responses.with_raw_response.create(**codex(items), extra_body={"client_metadata": {"session_id": "0198"}})
+        raw = await client.responses.with_raw_response.create(
+            **codex(items), extra_body={"client_metadata": {"session_id": "0198"}}
+        )
         predicted = int(raw.headers["x-gateway-prefix-tokens"])
         final = [event async for event in raw.parse()][-1].response
         usage = final.usage

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gateway.core.errors import BadRequest
 from gateway.core.portions import Portioned
 
-_AT_ONCE = 1000
+_AT_ONCE = 500
 """Items that are converted in one portion."""
 
 _SAME = (

@@ -8,6 +8,9 @@ from typing import Any
 
 import orjson
 
+from gateway.api.dialects.responses import chat_of
+from gateway.core.errors import BadRequest
+from gateway.core.portions import finished
 from gateway.core.request import Endpoint
 from gateway.evaluation.logs.logged_request import OtherEntry, UnreadableEntry
 
@@ -151,7 +154,12 @@ def read_body(body: Mapping[str, Any], path: str = "") -> tuple[Endpoint, dict[s
     if isinstance(body.get("prompt"), str | list):
         return Endpoint.COMPLETIONS, dict(body)
     if "input" in body and ("instructions" in body or path.rstrip("/").endswith("/responses")):
-        raise UnreadableEntry("a request to the Responses API, which is not supported")
+        if body.get("previous_response_id") or body.get("conversation"):
+            raise UnreadableEntry("a request to the Responses API that continues a stored response")
+        try:
+            return Endpoint.CHAT, finished(chat_of(body)).fields
+        except BadRequest as refused:
+            raise UnreadableEntry(f"a request to the Responses API: {refused.message}") from None
     if "input" in body:
         raise OtherEntry  # embeddings
     raise UnreadableEntry("JSON without `messages` or `prompt`")
