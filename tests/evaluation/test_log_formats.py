@@ -54,6 +54,16 @@ def test_a_completion(log):
     assert (request.endpoint, request.body["prompt"]) == (Endpoint.COMPLETIONS, "Once upon a time")
 
 
+def test_a_request_to_the_responses_api_is_converted_as_the_gateway_does(log):
+    request, _ = one(log({"model": "m", "input": "Hi", "instructions": "Be kind."}))
+    assert (request.endpoint, request.body["messages"]) == (Endpoint.CHAT, BODY["messages"])
+    by_id = {"model": "m", "input": "Hi", "instructions": "x", "previous_response_id": "resp_1"}
+    refused = {"model": "m", "input": [{"type": "mcp_call"}], "instructions": "x"}
+    found, counts = read(log(by_id, refused))
+    assert not found
+    assert sum(counts.unreadable.values()) == 2
+
+
 def test_a_body_with_its_answer_and_time(log):
     headers = {"User-Agent": "mobile/2.1 (iOS)", "X-Session-Id": "abc"}
     request, _ = one(
