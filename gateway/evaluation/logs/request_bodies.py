@@ -128,7 +128,9 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 def is_generation(body: Any) -> bool:
     """Whether a value looks like the body of a request for text."""
     return isinstance(body, dict) and (
-        isinstance(body.get("messages"), list) or isinstance(body.get("prompt"), str | list)
+        isinstance(body.get("messages"), list)
+        or isinstance(body.get("prompt"), str | list)
+        or ("input" in body and "instructions" in body)
     )
 
 
