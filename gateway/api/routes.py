@@ -31,7 +31,7 @@ MoreRoutes = Callable[[HttpRoutes, Callable[[Request, str], Caller]], None]
 """Adds routes; is given a function that authenticates a request, named by the path of its route in the log."""
 
 _MODELS = "/v1/models"
-_SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"
+_SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)}, POST /v1/responses and GET {_MODELS}"
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 

@@ -31,18 +31,17 @@ class ResponsesSettings(BaseModel):
     model_config = _STRICT
 
     ttl_seconds: float = Field(default=86_400, ge=1)
-    """Seconds that a response is kept after it was last written or read. Too short: clients that continue by id get
-    404; too long: the store gets full."""
+    """Seconds that a response is kept after its last use. Too short: clients that continue by id get 404; too long: the
+    store gets full."""
 
     max_mib: int = Field(default=256, ge=1)
-    """Memory of all stored responses. Full: further ones are answered and not stored, which a header says, and what
-    needs the store is answered with 503."""
+    """Memory of all of them. Full: further ones are answered and not stored, and what needs the store gets 503."""
 
     max_tenant_mib: int = Field(default=64, ge=1)
     """The same for one tenant. In open mode, where all requests are of one tenant, `max_mib` alone holds."""
 
     max_background: int = Field(default=64, ge=0)
-    """Background responses that run at a time; further ones are answered with 429. 0: none are allowed."""
+    """Background responses that run at a time; further ones are answered with 429. 0: there are none."""
 
     max_background_tenant: int = Field(default=16, ge=0)
     """The same for one tenant. In open mode `max_background` alone holds."""

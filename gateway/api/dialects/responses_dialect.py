@@ -40,26 +40,13 @@ _MAX_CHAIN = 1000
 """Responses that one request may continue."""
 
 _AT_ONCE = 2000
-_OBJECTS = {"tools": [], "metadata": {}, "text": {"format": {"type": "text"}}, "reasoning": {"effort": None}}
-_ECHOED: dict[str, Any] = (
-    {
-        **dict.fromkeys(
-            ("model", "instructions", "max_output_tokens", "max_tool_calls", "previous_response_id", "user")
-        ),
-        **dict.fromkeys(("prompt_cache_key", "safety_identifier"), None),
-        **dict.fromkeys(("temperature", "top_p"), 1.0),
-    }
-    | {"parallel_tool_calls": True, "truncation": "disabled", "service_tier": "default", "tool_choice": "auto"}
-    | _OBJECTS
+_ECHOED: dict[str, Any] = dict.fromkeys(
+    "instructions max_output_tokens max_tool_calls prompt_cache_key model user".split()
 )
+_ECHOED |= {"previous_response_id": None, "safety_identifier": None, "parallel_tool_calls": True, "tool_choice": "auto"}
+_ECHOED |= {"temperature": 1.0, "top_p": 1.0, "truncation": "disabled", "service_tier": "default", "tools": []}
+_ECHOED |= {"metadata": {}, "text": {"format": {"type": "text"}}, "reasoning": {"effort": None, "summary": None}}
 """Members of a response that repeat the request's, with what stands there if the request has none."""
-
-
-class UpgradeRequired(GatewayError):
-    """The client offers a WebSocket, which Codex takes for a server without them only by this status."""
-
-    status = 426
-    type = "invalid_request_error"
 
 
 class Responses:
@@ -106,17 +93,18 @@ class Responses:
         chat = await self._turns.run(chat_of(fields, items, before), owner)
         kept, warnings = None, list(chat.warnings)
         if store is not False:
-            kept = Record(input=Raw(await self._turns.run(_json_of(items), owner)), before=ids)
+            stored = await self._turns.run(_json_of(items), owner)
+            asked.hold(len(stored))
+            kept = Record(input=Raw(stored), before=ids)
             try:
-                await self.store.check(owner, len(bytes(kept.input)))
+                await self.store.check(owner, len(stored))
             except GatewayError as error:
                 if needs_store:
                     raise
                 kept = None
                 warnings.append(f"not stored ({error.code})")
-        headers = [(b"x-gateway-warning", "; ".join(warnings).encode())] if warnings else []
-        serving = _Serving(self, owner, fields, chat, kept=kept, headers=headers, conversation=conversation)
-        return Translated(chat.fields, chat.places, NAMES, serving.translating, headers, serving.serve)
+        serving = _Serving(self, asked, chat._replace(warnings=warnings), kept, conversation)
+        return Translated(chat.fields, chat.places, NAMES, serving.translating, serve=serving.serve)
 
     async def _chain(
         self, fields: Mapping[str, Any], conversation: str | None, asked: Asked
@@ -198,11 +186,11 @@ class Responses:
             return owner, id_, await self.store.one(owner, id_ if _ID.fullmatch(id_) else "")
 
         async def offered(request: Request) -> Response:
-            if "sec-websocket-key" in request.headers:
-                problem, upgrade = f"WebSockets are not served here: send POST {PATH}.", [("upgrade", "HTTP/1.1")]
-                raise UpgradeRequired(problem, code="websocket_not_served", headers=upgrade)
             problem = f"{request.method} is not allowed here; use POST."
-            raise MethodNotAllowed(problem, code="method_not_allowed", headers=[("allow", "POST")])
+            refusal = MethodNotAllowed(problem, code="method_not_allowed", headers=[("allow", "POST")])
+            if "sec-websocket-key" in request.headers:  # Codex tries a WebSocket again and again unless it gets a 426
+                refusal.status, refusal.code, refusal.headers = 426, "websocket_not_served", [("upgrade", "HTTP/1.1")]
+            raise refusal
 
         async def one(request: Request) -> Response:
             owner, id_, record = await stored(request)
@@ -245,22 +233,12 @@ class _Serving(ForwardingSink):
 
     client: Client
 
-    def __init__(
-        self,
-        api: Responses,
-        owner: str,
-        fields: Mapping[str, Any],
-        chat: Chat,
-        *,
-        kept: Record | None,
-        headers: list[tuple[bytes, bytes]],
-        conversation: str | None,
-    ) -> None:
-        digits = os.urandom(16).hex()
+    def __init__(self, api: Responses, asked: Asked, chat: Chat, kept: Record | None, conversation: str | None) -> None:
+        digits, fields = os.urandom(16).hex(), asked.fields
         self._api = api
-        self._owner, self._id = owner, f"resp_{digits}"
+        self._owner, self._id = asked.caller.tenant.id, f"resp_{digits}"
         self._kept = kept
-        self._headers = headers
+        self._headers = [(b"x-gateway-warning", "; ".join(chat.warnings).encode())] if chat.warnings else []
         self._conversation = conversation
         self._background = bool(fields.get("background"))
         self._streams = bool(fields.get("stream"))
@@ -274,7 +252,7 @@ class _Serving(ForwardingSink):
         seals = "reasoning.encrypted_content" in (fields.get("include") or ())
         self._answer = ResponseAnswer(self._head, digits, chat.tools, seals=seals)
         self._answered: tuple[int, Sequence[tuple[bytes, bytes]]] | None = None
-        self._detached = False
+        self._detached = self._begun = False
         self._last = b""
 
     def translating(self, sink: Sink) -> Sink:
@@ -310,7 +288,8 @@ class _Serving(ForwardingSink):
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``. The head of an answer that is not a stream waits until the response is stored."""
         self._answered = status, headers
-        if self._streams and status == 200:
+        self._begun = (b"content-type", b"text/event-stream; charset=utf-8") in headers
+        if self._begun:
             self._sink.start(status, headers)
 
     def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:  # noqa: ARG002
@@ -327,7 +306,7 @@ class _Serving(ForwardingSink):
         if self._answered is None or (self._detached and not self._streams):
             return
         status, headers = self._answered
-        if self._streams and status == 200:
+        if self._begun:
             self._sink.write(self._last + self._answer.final(**({"store": False} if lost else {})), more=False)
         else:
             self._sink.start(status, [*headers, (b"x-gateway-warning", b"not stored")] if lost else headers)
