@@ -355,7 +355,7 @@ class GenerationExchange:
             self.cancel()
 
     def cancel(self) -> None:
-        """See ``Client``."""
+        """See ``AnswerClient``."""
         self.gone = True
         if self.rest is not None:
             self.rest.cancel()
@@ -363,7 +363,7 @@ class GenerationExchange:
             self.end()
 
     def detach(self, body: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """See ``Client``."""
+        """See ``AnswerClient``."""
         self.detached = True
         if body is not None:
             own = [(b"content-type", _JSON), (b"x-request-id", self.request_id.encode()), *(self._own_headers or ())]

@@ -457,7 +457,7 @@ def codex(items):
     space = {"type": "namespace", "name": "mcp", "description": "Further ones", "tools": [WEATHER]}
     return {
         "model": "demo",
-        "instructions": "You are a coding agent. " * 60,
+        "instructions": "You are a coding agent. " * 300,
         "input": items,
         "tools": [*functions, space, {"type": "web_search", "external_web_access": False}],
         "tool_choice": "auto",
@@ -479,7 +479,7 @@ def message(role, text):
 async def test_the_second_turn_of_an_agent_is_predicted_and_cached(client, gateway):
     items = [message("developer", "Rules of this machine. " * 20), message("user", "Fix the test.")]
     spent = []
-    for turn in range(2):
+    for _ in range(2):
         raw = await client.responses.with_raw_response.create(
             **codex(items), extra_body={"client_metadata": {"session_id": "0198"}}
         )
@@ -491,9 +491,9 @@ async def test_the_second_turn_of_an_agent_is_predicted_and_cached(client, gatew
         call = {"type": "function_call", "name": "weather", "namespace": "mcp", "arguments": "{}", "call_id": "c1"}
         done = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "ok"}]}
         items = [*items, *said, call, done, message("user", "And again.")]
-    predicted, cached, tokens = spent[1]
+    predicted, cached = spent[1][:2]
     assert predicted == cached
-    assert predicted >= 0.97 * spent[0][2]
+    assert predicted >= 0.99 * spent[0][2]
     assert raw.headers["x-gateway-warning"] == "tool web_search left out"
 
 

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     hold: Callable[[int], None] = hold_none
 
 
-class Client(Sink, Protocol):
+class AnswerClient(Sink, Protocol):
     """The client's sink, which an answer may do without."""
 
     def detach(self, body: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -74,7 +74,7 @@ class Translated(NamedTuple):
     names: Mapping[str, str]
     answer: Callable[[Sink], Sink]
     headers: Sequence[tuple[bytes, bytes]] = ()
-    serve: Callable[[Client, Callable[[Sink], Awaitable[None]]], Awaitable[None]] | None = None
+    serve: Callable[[AnswerClient, Callable[[Sink], Awaitable[None]]], Awaitable[None]] | None = None
 
 
 class Problem(msgspec.Struct, frozen=True):

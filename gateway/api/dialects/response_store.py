@@ -38,7 +38,7 @@ class Record(msgspec.Struct, array_like=True):
     before: list[str] = []
 
 
-class _Kept(NamedTuple):
+class _StoredRecord(NamedTuple):
     owner: str
     size: int
     expires_at: float
@@ -68,7 +68,7 @@ class ResponseStore:
             False: (limits.max_tenant_mib if has_tenants else limits.max_mib) * _MIB,
         }
         self._clock = clock
-        self._kept: dict[str, _Kept] = {}  # the next one to expire first
+        self._kept: dict[str, _StoredRecord] = {}  # the next one to expire first
         self._sizes: dict[str, int] = {}  # by owner; of all under ""
 
     async def check(self, owner: str, size: int) -> None:
@@ -92,7 +92,7 @@ class ResponseStore:
         self._forget(name)
         await self.check(owner, size)
         here = value if self.keeps_values else None
-        self._kept[name] = _Kept(owner, size, self._clock() + self.ttl_seconds, here)
+        self._kept[name] = _StoredRecord(owner, size, self._clock() + self.ttl_seconds, here)
         self._count(owner, size)
         await self.write(name, value)
 

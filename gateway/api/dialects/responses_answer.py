@@ -14,7 +14,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 _BROKEN = "broken"
 
 
-class _Kind(NamedTuple):
+class _ItemKind(NamedTuple):
     """A kind of item: its ids' prefix, its events, the member with its text in them, and where in the item they act."""
 
     prefix: str
@@ -25,10 +25,10 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "message": _Kind("msg", "output_text", "text", {"role": "assistant"}, {"content_index": 0, "logprobs": []}),
-    "reasoning": _Kind("rs", "reasoning_text", "text", {"summary": []}, {"content_index": 0}),
-    "function_call": _Kind("fc", "function_call_arguments", "arguments", {}, {}),
-    "custom_tool_call": _Kind("ctc", "custom_tool_call_input", "input", {}, {}),
+    "message": _ItemKind("msg", "output_text", "text", {"role": "assistant"}, {"content_index": 0, "logprobs": []}),
+    "reasoning": _ItemKind("rs", "reasoning_text", "text", {"summary": []}, {"content_index": 0}),
+    "function_call": _ItemKind("fc", "function_call_arguments", "arguments", {}, {}),
+    "custom_tool_call": _ItemKind("ctc", "custom_tool_call_input", "input", {}, {}),
 }
 
 

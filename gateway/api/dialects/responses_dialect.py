@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
-from gateway.api.dialects.dialect import Asked, Client, Problem, Translated, hold_none
+from gateway.api.dialects.dialect import AnswerClient, Asked, Problem, Translated, hold_none
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
 from gateway.api.dialects.responses import NAMES, Chat, chat_of, invalid, items_of, member
 from gateway.api.dialects.responses_answer import ResponseAnswer
@@ -231,7 +231,7 @@ class Responses:
 class _Serving(ForwardingSink):
     """The client's sink behind the translation of one answer, whose end waits until the response is stored."""
 
-    client: Client
+    client: AnswerClient
 
     def __init__(self, api: Responses, asked: Asked, chat: Chat, kept: Record | None, conversation: str | None) -> None:
         digits, fields = os.urandom(16).hex(), asked.fields
@@ -260,7 +260,7 @@ class _Serving(ForwardingSink):
         self._sink = sink
         return TranslatingSink(self, self._answer, self._refused, self._headers)
 
-    async def serve(self, client: Client, serve: Callable[[Sink], Awaitable[None]]) -> None:
+    async def serve(self, client: AnswerClient, serve: Callable[[Sink], Awaitable[None]]) -> None:
         """See ``Translated``."""
         self.client, key = client, (self._owner, self._id)
         try:
