@@ -409,7 +409,7 @@ class GenerationExchange:
     def end(self) -> None:
         """The request is over: release what it holds."""
         grant, share, trace = self._grant, self._share, self.trace
-        self._grant = self._share = self.trace = self.rest = self._on_writable = None
+        self._grant = self._share = self.trace = self.rest = self._on_writable = self.translated = None
         self._body.clear()
         self._generations.open.discard(self)
         if grant is not None:

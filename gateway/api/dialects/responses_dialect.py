@@ -40,6 +40,9 @@ _MAX_CHAIN = 1000
 """Responses that one request may continue."""
 
 _AT_ONCE = 2000
+_SHORT_BYTES = 4096
+"""Stored items up to this size are parsed together with others, without a turn of their own."""
+
 _ECHOED: dict[str, Any] = dict.fromkeys(
     "instructions max_output_tokens max_tool_calls prompt_cache_key model user".split()
 )
@@ -127,24 +130,24 @@ class Responses:
         if len(ids) > _MAX_CHAIN:
             raise invalid(param, f"continues more than {_MAX_CHAIN} responses: begin anew", "chain_too_long")
         records = await self.store.find(owner, ids)
-        items: list[Any] = []
-        size = 0
-        for id_, record in zip(ids, records, strict=True):
-            if record is None:
-                raise unknown(id_, param)
-            size += len(bytes(record.input)) + len(bytes(record.output))
-            if size > self._max_bytes:
-                problem = f"continues more than {self._max_bytes} bytes (server.max_body_bytes): begin anew"
-                raise invalid(param, problem, "chain_too_long")
-            items += await self.items(record.input, owner, asked.hold)
-            items += await self.items(record.output, owner, asked.hold)
-        return ids, items
+        if None in records:
+            raise unknown(ids[records.index(None)], param)
+        parts = [part for record in records if record is not None for part in (record.input, record.output)]
+        if sum(len(bytes(part)) for part in parts) > self._max_bytes:
+            problem = f"continues more than {self._max_bytes} bytes (server.max_body_bytes): begin anew"
+            raise invalid(param, problem, "chain_too_long")
+        return ids, await self._items(parts, owner, asked.hold)
 
-    async def items(self, data: Raw, owner: str, hold: Callable[[int], None] = hold_none) -> list[Any]:
-        """Stored items."""
-        parsing = parsed_object(b'{"items":%b}' % bytes(data), self._limits, hold)
-        items: list[Any] = (await self._turns.run(parsing, owner))["items"]
-        return items
+    async def _items(self, parts: Sequence[Raw], owner: str, hold: Callable[[int], None] = hold_none) -> list[Any]:
+        def parsed() -> Portioned[list[Any]]:
+            items: list[Any] = []
+            for part in parts:
+                if len(data := bytes(part)) > _SHORT_BYTES:
+                    yield
+                items += (yield from parsed_object(b'{"items":%b}' % data, self._limits, hold))["items"]
+            return items
+
+        return await self._turns.run(parsed(), owner)
 
     async def _resolved(self, items: list[Any], asked: Asked) -> list[Any]:
         """Items, with those that references stand for."""
@@ -157,7 +160,8 @@ class Responses:
                 found = _ITEM_ID.fullmatch(given := str(item.get("id")))
                 if found is not None and (source := found[1] + found[2]) not in known and len(known) < _MAX_CHAIN:
                     record = await self.store.one(owner, f"resp_{found[1]}", f"input[{at}].id")
-                    known[source] = await self.items(record.input if found[2] else record.output, owner, asked.hold)
+                    part = record.input if found[2] else record.output
+                    known[source] = await self._items([part], owner, asked.hold)
                 stored = [] if found is None else known.get(source, [])
                 if found is None or (position := int(found[3], 16)) >= len(stored):
                     raise unknown(given, f"input[{at}].id")
@@ -215,7 +219,7 @@ class Responses:
 
         async def input_items(request: Request) -> Response:
             owner, id_, record = await stored(request)
-            given = await self.items(record.input, owner)
+            given = await self._items([record.input], owner)
             return JSONResponse(_page([_listed(item, id_, at) for at, item in enumerate(given)], request.query_params))
 
         app.add_route(PATH, offered, methods=["GET", "POST"])  # POST is handled before
