@@ -16,6 +16,8 @@ from gateway.admission import ApplicationLimits, Authenticator
 from gateway.admission.prompt_registry import PromptRegistry, some_of
 from gateway.api import Cors, PublicApp
 from gateway.api.dialects.messages_api import MessagesDialect
+from gateway.api.dialects.responses_dialect import PATH as RESPONSES_PATH
+from gateway.api.dialects.responses_dialect import Responses
 from gateway.api.generation import Generations
 from gateway.api.held_bytes import HeldBytes
 from gateway.api.routes import MESSAGES, ServedCatalog
@@ -459,9 +461,20 @@ class Gateway:
         )
         root_path = self._settings.server.root_path
         count = MessagesDialect(self._turns, counts=True)
-        dialects = {MESSAGES: MessagesDialect(self._turns), f"{MESSAGES}/count_tokens": count}
+        responses = Responses(self._cluster.responses, settings, self._turns)
         public = PublicApp(
-            generations, self._gate, catalog, observer=observer, cors=cors, root_path=root_path, dialects=dialects
+            generations,
+            self._gate,
+            catalog,
+            observer=observer,
+            cors=cors,
+            root_path=root_path,
+            dialects={
+                MESSAGES: MessagesDialect(self._turns),
+                f"{MESSAGES}/count_tokens": count,
+                RESPONSES_PATH: responses,
+            },
+            more_routes=[responses.add_routes],
         )
         public.passthrough = settings.server.passthrough_paths
         return public

@@ -4,7 +4,7 @@ what is no JSON."""
 import asyncio
 import codecs
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import lru_cache
 from typing import Any
@@ -120,7 +120,7 @@ def parsed_in_portions(body: bytes, limits: JsonLimits, hold: Callable[[int], No
         raise too_much(error.kind, limits, "The body", "Send fewer messages, parts or tools.") from None
 
 
-def body_of(fields: Mapping[str, Any]) -> bytes:
+def body_of(fields: Any) -> bytes:
     """A body as JSON. Numbers beyond 64 bits and half surrogate pairs are written as Python's ``json`` does."""
     try:
         return orjson.dumps(fields)

@@ -20,7 +20,7 @@ from gateway.core.errors import Forbidden
 Headers = list[tuple[bytes, bytes]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_METHODS = b"GET, HEAD, POST"
+_METHODS = b"GET, HEAD, POST, DELETE"
 _MAX_AGE_SECONDS = b"3600"
 """How long a browser may remember the answer to a preflight. Browsers cut it to 7,200 (Chromium) or 86,400."""
 

@@ -6,7 +6,7 @@ what has to wait (a queue, a thread, the replica) continues later. A disconnect 
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -28,7 +28,7 @@ from gateway.core.application import Application
 from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
-from gateway.core.ports import Grant, Observer
+from gateway.core.ports import Grant, Observer, Sink
 from gateway.core.request import JSON, ChatRequest, Endpoint, EnginePath
 from gateway.core.settlement import Refusal
 from gateway.flow import Flow
@@ -114,7 +114,8 @@ class Generations:
 
     async def answer(self, generation: "GenerationExchange", grant: Grant, share: Share, parts: list[bytes]) -> None:
         """Answer a request whose body is complete; its ``parts``, which are taken, are counted in ``share``."""
-        exchange, trace, sink = generation.exchange, generation.trace, None
+        exchange, trace = generation.exchange, generation.trace
+        sink: Sink | None = None
         try:
             request = await self._parsed(generation, grant, share, parts)
             if (application := request.caller.application) is not None:
@@ -122,9 +123,18 @@ class Generations:
             if trace is not None:
                 trace.end_stage("parse")
             translated = generation.translated
-            sink = generation if translated is None else translated.answer(generation)
-            serve = self.service.count if translated is not None and translated.counts else self.service.serve
-            await serve(request, sink, grant, trace)
+            answer = self.service.count if translated is not None and translated.counts else self.service.serve
+            if translated is None or translated.serve is None:
+                sink = generation if translated is None else translated.answer(generation)
+                await answer(request, sink, grant, trace)
+            else:
+
+                def serve(translating: Sink) -> Awaitable[None]:
+                    nonlocal sink
+                    sink = translating
+                    return answer(request, sink, grant, trace)
+
+                await translated.serve(generation, serve)
         except GatewayError as error:
             if sink is None:
                 self.refuse(generation, error, grant)
@@ -175,7 +185,7 @@ class Generations:
         query, given, fields = exchange.query, None, None
         if dialect is not None:
             given = await self._turns.run(parsed_object(body, self._limits, share.add), tenant)
-            asked = Asked(given, named, generation.request_id, grant.caller)
+            asked = Asked(given, named, generation.request_id, grant.caller, share.add)
             generation.translated = translated = await dialect.translate(asked)
             share.add(len(body))  # for the translated body, until the request is over
             query, fields = b"", translated.fields
@@ -240,6 +250,7 @@ class GenerationExchange:
         trace: Its trace; None if it is not traced.
         rest: What is left of its answer; None unless it waits.
         congested: See ``Sink``.
+        detached: Whether the answer goes on without the client.
         gone: See ``Sink``.
         interrupted: See ``Sink``.
         start: See ``Sink``.
@@ -255,6 +266,7 @@ class GenerationExchange:
         "_share",
         "_size",
         "congested",
+        "detached",
         "dialect",
         "endpoint",
         "exchange",
@@ -290,7 +302,7 @@ class GenerationExchange:
         self._share: Share | None = None
         self._body: list[bytes] = []
         self._size = 0
-        self.gone = self.interrupted = False
+        self.gone = self.interrupted = self.detached = False
         self._on_writable: Callable[[], None] | None = None
         try:
             self._grant = grant = port.gate.admit(headers, named, self.peer, time.time(), time.monotonic())
@@ -345,11 +357,25 @@ class GenerationExchange:
 
     def client_gone(self) -> None:
         """See ``Receiver``."""
+        if self.detached:
+            self.writing_resumed()  # nothing is written to it any more
+        else:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """See ``AnswerClient``."""
         self.gone = True
         if self.rest is not None:
             self.rest.cancel()
         else:
             self.end()
+
+    def detach(self, body: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """See ``AnswerClient``."""
+        self.detached = True
+        if body is not None:
+            own = [(b"content-type", _JSON), (b"x-request-id", self.request_id.encode()), *(self._own_headers or ())]
+            self.exchange.respond(200, [*own, *headers], body)
 
     def writing_paused(self) -> None:
         """See ``Receiver``."""
@@ -373,7 +399,7 @@ class GenerationExchange:
 
     def interrupt(self) -> None:
         """The gateway is shutting down: end the answer now. Idempotent."""
-        if self.rest is not None and not self.interrupted and not self.exchange.complete:
+        if self.rest is not None and not self.interrupted and (self.detached or not self.exchange.complete):
             self.interrupted = True
             self.rest.cancel()
 
@@ -391,7 +417,7 @@ class GenerationExchange:
     def end(self) -> None:
         """The request is over: release what it holds."""
         grant, share, trace = self._grant, self._share, self.trace
-        self._grant = self._share = self.trace = self.rest = self._on_writable = None
+        self._grant = self._share = self.trace = self.rest = self._on_writable = self.translated = None
         self._body.clear()
         self._generations.open.discard(self)
         if grant is not None:

@@ -1,13 +1,13 @@
 """The public port: requests to the engines in ``generation``, everything else on Starlette."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
 from gateway.api.dialects import Dialect
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.generation import Generations
-from gateway.api.routes import Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
+from gateway.api.routes import MoreRoutes, Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
 from gateway.core.errors import GatewayError
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ports import Observer
@@ -24,6 +24,7 @@ class PublicApp:
         cors: Which web pages may use the port.
         root_path: Prefix that paths may have; empty for none.
         dialects: APIs that are translated to chat requests, by the path of their generation requests.
+        more_routes: Add routes of such APIs.
 
     Attributes:
         generations: The same.
@@ -44,6 +45,7 @@ class PublicApp:
         cors: Cors,
         root_path: str = "",
         dialects: Mapping[str, Dialect] | None = None,
+        more_routes: Sequence[MoreRoutes] = (),
     ) -> None:
         self.generations = generations
         self.cors = cors
@@ -51,7 +53,7 @@ class PublicApp:
         self.dialects = dialects or {}
         self.passthrough: Collection[str] = ()
         self._observer = observer
-        self.routes: HttpRoutes = build_routes(catalog, gate, observer, self.dialects)
+        self.routes: HttpRoutes = build_routes(catalog, gate, observer, self.dialects, more_routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""

@@ -26,10 +26,13 @@ from gateway.core.ids import RequestId
 from gateway.core.ports import Observer
 from gateway.core.request import ENGINE_PATHS, Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
+from gateway.core.tenant import Caller
 
 Scope = MutableMapping[str, Any]
 Dialects = Mapping[str, Dialect]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+MoreRoutes = Callable[[HttpRoutes, Callable[[Request, str], Caller]], None]
+"""Adds routes; is given a function that authenticates a request, named by the path of its route in the log."""
 
 _MODELS = "/v1/models"
 MESSAGES = "/v1/messages"
@@ -70,7 +73,9 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer, dialects: Dialects) -> HttpRoutes:
+def build_routes(
+    catalog: ServedCatalog, gate: Authenticator, observer: Observer, dialects: Dialects, more: Sequence[MoreRoutes] = ()
+) -> HttpRoutes:
     """The application.
 
     Args:
@@ -78,18 +83,22 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
         gate: Authenticates clients.
         observer: Gets refused requests.
         dialects: See ``PublicApp``.
+        more: Adds further routes.
     """
     app = HttpRoutes()
 
-    def _allowed(request: Request) -> list[str]:
+    def _caller(request: Request, path: str) -> Caller:
         peer = peer_of(request.scope)
         try:
-            caller = gate.identify(request.scope["headers"], peer, time.time())
+            return gate.identify(request.scope["headers"], peer, time.time())
         except GatewayError as error:
             # The path of the route: the request's path may contain any text as a model id.
-            refusal = Refusal(_request_id(request), _MODELS, error.status, error.code, peer, error.caller)
+            refusal = Refusal(_request_id(request), path, error.status, error.code, peer, error.caller)
             observer.on_refused(refusal)
             raise
+
+    def _allowed(request: Request) -> list[str]:
+        caller = _caller(request, _MODELS)
         return [model for model in catalog.models if caller.may_use(model)]
 
     @app.get(_MODELS)
@@ -143,6 +152,8 @@ def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer
     for path in (*map(str, _POSTED), *dialects):
         # POST is handled before. The route answers every other method with a 405 that names POST.
         app.add_route(path, _answered_elsewhere, methods=["POST"])
+    for add in more:
+        add(app, _caller)
 
     _add_problem_handlers(app, observer, dialects)
     return app

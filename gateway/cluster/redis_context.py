@@ -36,6 +36,9 @@ class PendingWrites:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._entries
+
     def put(self, key: bytes, block: bytes | None) -> int:
         """Add an entry, replacing an earlier one of the same key.
 
@@ -101,9 +104,9 @@ class BackgroundWrites:
         """Entries were added."""
         self._came.set()
 
-    async def drained(self) -> None:
-        """Wait until all entries are written or a write failed."""
-        if self._waiting and not self._health.failing:
+    async def drained(self, key: bytes | None = None) -> None:
+        """Wait until all entries, or that of a key, are written or a write failed."""
+        while (self._waiting if key is None else key in self._waiting) and not self._health.failing:
             self._done.clear()
             await self._done.wait()
 
@@ -115,8 +118,9 @@ class BackgroundWrites:
                 self._came.clear()
                 await self._came.wait()
             self._done.clear()
-            if not await self._write(self._waiting.first(_MAX_AT_ONCE)):
-                self._done.set()
+            are_written = await self._write(self._waiting.first(_MAX_AT_ONCE))
+            self._done.set()
+            if not are_written:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _write(self, entries: Sequence[tuple[bytes, bytes | None]]) -> bool:
@@ -236,6 +240,11 @@ class RedisContextStore:
         deadline_seconds: How long a request waits.
         waiting_bytes: Memory limit of blocks that wait to be written.
         clock: Monotonic seconds.
+        purpose: See ``Seal``.
+
+    Attributes:
+        reading: Whether reads fail.
+        writing: Whether writes fail.
     """
 
     def __init__(
@@ -248,17 +257,18 @@ class RedisContextStore:
         deadline_seconds: float = _DEADLINE_SECONDS,
         waiting_bytes: int = _WAITING_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        purpose: str = "context blocks",
     ) -> None:
         # One connection to read, one to write, one for the first ping.
         self._connections = RedisConnections(read_address(url.get_secret_value()), most=3)
-        self._seal = Seal(secret)
+        self._seal = Seal(secret, purpose)
         self._on_error = on_error
         self._deadline_seconds = deadline_seconds
-        self._reading = RedisHealth("read", on_error, clock)
-        self._writing = RedisHealth("write", on_error, clock)
+        self.reading = RedisHealth("read", on_error, clock)
+        self.writing = RedisHealth("write", on_error, clock)
         self._waiting = PendingWrites(waiting_bytes)
         self._reads = BatchedReads(self._connections)
-        self._writes = BackgroundWrites(self._connections.client, self._waiting, self._writing, ttl_seconds)
+        self._writes = BackgroundWrites(self._connections.client, self._waiting, self.writing, ttl_seconds)
         self._tasks = TaskGroupOwner()
 
     def configure(self, ttl_seconds: float) -> None:
@@ -283,18 +293,18 @@ class RedisContextStore:
 
     async def fetch(self, keys: Sequence[bytes]) -> Mapping[bytes, str]:
         """The stored blocks of ``keys``; empty if Redis does not answer in time. Never raises."""
-        if not keys or not self._reading.may_try():
+        if not keys or not self.reading.may_try():
             return {}
         names = {key: self._seal.name(key) for key in keys}
         answer = self._reads.ask([name_of(name) for name in names.values()])
         try:
             found = await self._in_time(answer)
         except Exception as error:  # noqa: BLE001 - the request continues without context blocks
-            self._reading.failed(error)
+            self.reading.failed(error)
             return {}
         finally:
             _forget(answer)
-        self._reading.worked()
+        self.reading.worked()
         blocks = {}
         for key, name in names.items():
             block = self._text(name, found[name_of(name)])
@@ -312,12 +322,16 @@ class RedisContextStore:
             except UnicodeEncodeError:
                 self._on_error(BACKEND)
 
+    async def written(self, key: bytes) -> None:
+        """Wait until a block is written, or a write failed."""
+        await self._writes.drained(self._seal.name(key))
+
     async def _greet(self) -> None:
         """Connect before the first request, and log if Redis cannot be reached."""
         try:
             await self._connections.client.ping()
         except Exception as error:  # noqa: BLE001 - requests continue without Redis
-            self._reading.failed(error)
+            self.reading.failed(error)
 
     async def _in_time(self, answer: "asyncio.Future[Found]") -> Found:
         """The answer.

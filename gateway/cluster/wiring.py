@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gateway.admission import Authenticator
+from gateway.api.dialects.response_store import ResponseStore
 from gateway.config.settings import Settings
 from gateway.core.ids import ModelId, Target
 from gateway.core.ports import PrefixIndex, Replicated
@@ -129,6 +130,7 @@ class ClusterState:
         index: The index to use for requests.
         contexts: Shared store of context blocks; None without ``state``.
         history: Shared store of the journals' histories; None without ``state``.
+        responses: The store of responses; shared with ``state``.
     """
 
     def __init__(
@@ -155,11 +157,14 @@ class ClusterState:
         self._figure_records: RedisRecords | None = None
         self._history_records: RedisRecords | None = None
         self.history: SharedHistory | None = None
+        has_tenants = not settings.is_open
+        self.responses = ResponseStore(settings.responses, has_tenants=has_tenants)
+        self._responses: RedisContextStore | None = None
         url, secret = settings.state, settings.spaces.secret
         if url is None or secret is None:
             return
         # Most gateways have no Redis, and its client takes 0.2 s to import.
-        from gateway.cluster import peer_channel, records, redis_context
+        from gateway.cluster import peer_channel, records, redis_context, redis_responses
 
         self.contexts = redis_context.RedisContextStore(
             url, secret, ttl_seconds=settings.canon.memory_ttl_seconds, on_error=counts.on_state_error
@@ -190,6 +195,10 @@ class ClusterState:
         )
         self._history_records = records.RedisRecords(url, secret, "history", counts.on_state_error, _HISTORY_SECONDS)
         self.history = SharedHistory(self._history_records)
+        shared = redis_responses.RedisResponses(
+            url, secret, settings.responses, has_tenants=has_tenants, on_error=counts.on_state_error
+        )
+        self.responses, self._responses = shared, shared.shared
 
     def configure(self, settings: Settings) -> None:
         """Apply other settings."""
@@ -200,6 +209,8 @@ class ClusterState:
         """Start. Waits for Redis at most two seconds."""
         if self.contexts is not None:
             self.contexts.start()
+        if self._responses is not None:
+            self._responses.start()
         if self._exchange is not None:
             self._exchange.start()
         if self._spaces is not None:
@@ -209,7 +220,7 @@ class ClusterState:
 
     async def stop(self) -> None:
         """Write pending state and stop."""
-        parts = (self._exchange, self._spaces, self._figures, self.contexts)
+        parts = (self._exchange, self._spaces, self._figures, self.contexts, self._responses)
         await asyncio.gather(*(part.stop() for part in parts if part is not None))
         records = (self._records, self._figure_records, self._history_records)
         await asyncio.gather(*(each.close() for each in records if each is not None))

@@ -24,6 +24,29 @@ class HistorySettings(BaseModel):
         return file
 
 
+class ResponsesSettings(BaseModel):
+    """Responses that are kept for `previous_response_id`, `conversation` and `GET /v1/responses/{id}`: in Redis with
+    `state`, where each gateway counts what it has written, else in memory."""
+
+    model_config = _STRICT
+
+    ttl_seconds: float = Field(default=86_400, ge=1)
+    """Seconds that a response is kept after its last use. Too short: clients that continue by id get 404; too long: the
+    store gets full."""
+
+    max_mib: int = Field(default=256, ge=1)
+    """Memory of all of them. Full: further ones are answered and not stored, and what needs the store gets 503."""
+
+    max_tenant_mib: int = Field(default=64, ge=1)
+    """The same for one tenant. In open mode, where all requests are of one tenant, `max_mib` alone holds."""
+
+    max_background: int = Field(default=64, ge=0)
+    """Background responses that run at a time; further ones are answered with 429. 0: there are none."""
+
+    max_background_tenant: int = Field(default=16, ge=0)
+    """The same for one tenant. In open mode `max_background` alone holds."""
+
+
 class CostSettings(BaseModel):
     """Prices of tokens, for `prefix-gateway report`. Their currency is `explain.currency`."""
 

@@ -25,7 +25,7 @@ from gateway.config.canon_settings import CanonSettings, canon_mistakes
 from gateway.config.config_file import read_config
 from gateway.config.discovery_settings import ZONE, DiscoverSettings
 from gateway.config.experiment_settings import ExperimentSettings
-from gateway.config.history_settings import CostSettings, HistorySettings
+from gateway.config.history_settings import CostSettings, HistorySettings, ResponsesSettings
 from gateway.config.index_settings import EncodeSettings, IndexSettings, IngestSettings
 from gateway.config.personal_data_settings import PersonalDataSettings
 from gateway.config.prompts_settings import PromptSettings, PromptsFile, prompt_mistakes, warm_mistakes
@@ -182,6 +182,9 @@ class Settings(BaseModel):
 
     history: HistorySettings = HistorySettings()
     """Totals that outlive a restart."""
+
+    responses: ResponsesSettings = ResponsesSettings()
+    """Stored responses of the Responses API."""
 
     cost: CostSettings = CostSettings()
     """Prices of tokens, where a model has none of its own."""

@@ -180,7 +180,8 @@ class RequestReader:
             prompts=prompts,
             n=n,
             wish=AnswerRequest(
-                max_tokens=self._max_tokens(fields, longest, continues, called=tool is not None),
+                # As engines do for every chat; agents take an answer that ends at a limit for a broken one.
+                max_tokens=self._max_tokens(fields, longest, continues, called=bool(chat and fields.get("tools"))),
                 min_tokens=_count(fields, "min_tokens", 0) or 0,
                 ignore_eos=_flag(fields, "ignore_eos"),
                 stop=_stop(fields),

@@ -85,8 +85,8 @@ MODELS = 'models: [{id: m, replicas: ["http://localhost:8000"]}]\n'
         (
             "quotas: []",
             "quotas: unknown key, expected one of server, log, models, admission, tenants, spaces, personal_data, "
-            "canon, prompts, prompts_file, explain, history, cost, experiment, audit, tracing, warm, encode, index, "
-            "ingest, placement, queue, "
+            "canon, prompts, prompts_file, explain, history, responses, cost, experiment, audit, tracing, warm, "
+            "encode, index, ingest, placement, queue, "
             "relay, state",
         ),
         # canonicalization

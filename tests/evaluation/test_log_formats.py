@@ -54,6 +54,16 @@ def test_a_completion(log):
     assert (request.endpoint, request.body["prompt"]) == (Endpoint.COMPLETIONS, "Once upon a time")
 
 
+def test_a_request_to_the_responses_api_is_converted_as_the_gateway_does(log):
+    request, _ = one(log({"model": "m", "input": "Hi", "instructions": "Be kind."}))
+    assert (request.endpoint, request.body["messages"]) == (Endpoint.CHAT, BODY["messages"])
+    by_id = {"model": "m", "input": "Hi", "instructions": "x", "previous_response_id": "resp_1"}
+    refused = {"model": "m", "input": [{"type": "mcp_call"}], "instructions": "x"}
+    found, counts = read(log(BODY, by_id, refused))
+    assert len(found) == 1
+    assert counts.unreadable_entries == 2
+
+
 def test_a_body_with_its_answer_and_time(log):
     headers = {"User-Agent": "mobile/2.1 (iOS)", "X-Session-Id": "abc"}
     request, _ = one(
@@ -326,7 +336,7 @@ def test_standard_input(monkeypatch):
 
 def test_lines_that_cannot_be_read_are_counted_and_named(log):
     bad = '{"model": "m", "messages": ['
-    path = log(BODY, bad, "", bad, {"hello": 1}, "[1]", bad, bad, BODY, {"instructions": "x", "input": "y"})
+    path = log(BODY, bad, "", bad, {"hello": 1}, "[1]", bad, bad, BODY, {"instructions": "x", "input": 5})
     requests, counts = read(path)
     assert len(requests) == 2
     assert counts.unreadable["not valid JSON"].count == 4

@@ -5,7 +5,7 @@ completions into the API's own objects and events. Between the two only chat req
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -18,6 +18,10 @@ from gateway.core.tenant import Caller
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
+def hold_none(_size: int) -> None:
+    """Counts no memory."""
+
+
 class Asked(NamedTuple):
     """A request of such an API.
 
@@ -26,12 +30,31 @@ class Asked(NamedTuple):
         headers: The last header of each name, names in lower case.
         request_id: Its id.
         caller: Who sent it.
+        hold: Called with the memory that its translation takes besides; its exceptions end it.
     """
 
     fields: Mapping[str, Any]
     headers: Mapping[bytes, bytes]
     request_id: RequestId
     caller: Caller
+    hold: Callable[[int], None] = hold_none
+
+
+class AnswerClient(Sink, Protocol):
+    """The client's sink, which an answer may do without."""
+
+    def detach(self, body: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """The answer goes on if the client disconnects.
+
+        Args:
+            body: The whole answer that the client gets now; None: it gets what is written as long as it stays.
+            headers: Headers of that answer.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End the answer, as if its client had disconnected."""
+        ...
 
 
 class Translated(NamedTuple):
@@ -44,6 +67,7 @@ class Translated(NamedTuple):
         answer: The sink that translates the answer, in front of the client's.
         headers: Headers that the answer gets, such as warnings.
         counts: Whether it only asks for the number of its prompt's tokens.
+        serve: Has the answer served, by a call with the sink for the chat answer; None: ``answer`` says it all.
     """
 
     fields: dict[str, Any]
@@ -52,6 +76,7 @@ class Translated(NamedTuple):
     answer: Callable[[Sink], Sink]
     headers: Sequence[tuple[bytes, bytes]] = ()
     counts: bool = False
+    serve: Callable[[AnswerClient, Callable[[Sink], Awaitable[None]]], Awaitable[None]] | None = None
 
 
 class Problem(msgspec.Struct, frozen=True):

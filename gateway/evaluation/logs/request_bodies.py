@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.api.dialects.messages_api import Chat
+from gateway.api.dialects.responses import chat_of
 from gateway.core.errors import BadRequest
 from gateway.core.portions import finished
 from gateway.core.request import Endpoint
@@ -55,7 +56,9 @@ def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
 def is_generation(body: Any) -> bool:
     """Whether a value looks like the body of a request for text."""
     return isinstance(body, dict) and (
-        isinstance(body.get("messages"), list) or isinstance(body.get("prompt"), str | list)
+        isinstance(body.get("messages"), list)
+        or isinstance(body.get("prompt"), str | list)
+        or ("input" in body and "instructions" in body)
     )
 
 
@@ -81,7 +84,12 @@ def read_body(body: Mapping[str, Any], path: str = "") -> tuple[Endpoint, dict[s
     if isinstance(body.get("prompt"), str | list):
         return Endpoint.COMPLETIONS, dict(body)
     if "input" in body and ("instructions" in body or path.rstrip("/").endswith("/responses")):
-        raise UnreadableEntry("a request to the Responses API, which is not supported")
+        if body.get("previous_response_id") or body.get("conversation"):
+            raise UnreadableEntry("a request to the Responses API that continues a stored response")
+        try:
+            return Endpoint.CHAT, finished(chat_of(body)).fields
+        except BadRequest as refused:
+            raise UnreadableEntry(f"a request to the Responses API: {refused.message}") from None
     if "input" in body:
         raise OtherEntry  # embeddings
     raise UnreadableEntry("JSON without `messages` or `prompt`")

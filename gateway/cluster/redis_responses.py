@@ -1,0 +1,69 @@
+"""Stored responses in Redis."""
+
+from collections.abc import Callable, Sequence
+
+from pydantic import SecretStr
+
+from gateway.api.dialects.response_store import ResponseStore, StoreUnavailable
+from gateway.cluster.redis_context import RedisContextStore
+from gateway.config.history_settings import ResponsesSettings
+
+_DEADLINE_SECONDS = 1.0
+"""How long a request waits for what it continues. It cannot do without it, other than without context blocks."""
+
+
+class RedisResponses(ResponseStore):
+    """A ``ResponseStore`` whose records are kept as context blocks are; its limits count what this gateway has written.
+
+    Args:
+        url, secret, on_error: See ``RedisContextStore``.
+        limits, has_tenants: See ``ResponseStore``.
+    """
+
+    def __init__(
+        self,
+        url: SecretStr,
+        secret: SecretStr,
+        limits: ResponsesSettings,
+        *,
+        has_tenants: bool,
+        on_error: Callable[[str], None],
+    ) -> None:
+        super().__init__(limits, has_tenants=has_tenants)
+        self.shared = RedisContextStore(
+            url,
+            secret,
+            ttl_seconds=limits.ttl_seconds,
+            on_error=on_error,
+            deadline_seconds=_DEADLINE_SECONDS,
+            waiting_bytes=(limits.max_mib + 1) * 1024 * 1024,
+            purpose="responses",
+        )
+
+    keeps_values = False
+
+    async def check(self, owner: str, size: int) -> None:
+        """See ``ResponseStore``."""
+        if self.shared.writing.failing:
+            raise _unavailable()
+        await super().check(owner, size)
+
+    async def read(self, names: Sequence[str]) -> list[bytes | None]:
+        """See ``ResponseStore``."""
+        await super().read(names)
+        found = await self.shared.fetch([name.encode() for name in names])
+        if self.shared.reading.failing:
+            raise _unavailable()
+        return [found.get(name.encode(), "").encode() or None for name in names]
+
+    async def write(self, name: str, value: bytes | None) -> None:
+        """See ``ResponseStore``. What was removed is empty until its time is over."""
+        self.shared.keep({name.encode(): (value or b"").decode()})
+        await self.shared.written(name.encode())
+        if self.shared.writing.failing:
+            raise _unavailable()
+
+
+def _unavailable() -> StoreUnavailable:
+    problem = "The store of responses cannot be reached. Send all items in `input`, or try again in a moment."
+    return StoreUnavailable(problem, code="response_store_unavailable")

@@ -1,0 +1,549 @@
+"""The Responses API over sockets, mostly by the official client: answers, chains, what is stored, and what fails."""
+
+import asyncio
+import json
+
+import openai
+import pytest
+from api_errors import problem
+from running_gateway import eventually, held_answers
+from scripted_engine import STREAM_HEAD, chunk, response
+from tenancy import SECRET, key, sections, tenant
+
+PATH = "/v1/responses"
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "Weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": False,
+}
+NAMED = {"type": "function", "name": "weather"}
+SHORT = {"model": "demo", "max_output_tokens": 8}
+
+
+@pytest.fixture
+def client(sdk, gateway):
+    return sdk(gateway)
+
+
+def prompts(engine):
+    """The messages and tools of the last two requests that the engine got."""
+    return [(sent["messages"], sent.get("tools")) for sent in sent_to(engine)[-2:]]
+
+
+def sent_to(engine):
+    return [json.loads(request.body) for request in engine.requests if request.path.endswith("/chat/completions")]
+
+
+# Create
+
+
+async def test_an_answer_is_a_response_with_usage(client):
+    answer = await client.responses.create(**SHORT, input="Hello.", instructions="Be brief.")
+    assert answer.output_text
+    assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert answer.usage.output_tokens == 8
+    assert answer.usage.total_tokens == answer.usage.input_tokens + 8
+    again = await client.responses.create(**SHORT, input="Hello. " * 40)
+    again = await client.responses.create(**SHORT, input="Hello. " * 40)
+    details = again.usage.input_tokens_details
+    assert details.cached_tokens > 0
+    assert details.cached_tokens + details.cache_write_tokens == again.usage.input_tokens
+
+
+async def test_a_stream_has_typed_events_in_order_and_no_end_mark(client, gateway):
+    body = {**SHORT, "input": "Hello.", "stream": True}
+    raw = (await gateway.send(json.dumps(body).encode(), PATH)).text
+    assert "[DONE]" not in raw
+    events = [event async for event in await client.responses.create(**body)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = list(dict.fromkeys(event.type.removeprefix("response.") for event in events))
+    assert kinds == [
+        *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta"),
+        *("output_text.done", "content_part.done", "output_item.done", "incomplete"),
+    ]
+    said = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert said == events[-1].response.output_text
+    assert events[-1].response.usage.output_tokens == 8
+
+
+async def test_a_tool_is_called_in_a_stream_and_its_result_goes_back(client):
+    async with client.responses.stream(model="demo", input="Rain?", tools=[WEATHER], tool_choice=NAMED) as stream:
+        final = await stream.get_final_response()
+    (call,) = final.output
+    assert call.type == "function_call"
+    assert json.loads(call.arguments).keys() == {"city"}
+    items = [
+        {"role": "user", "content": "Rain?"},
+        call.model_dump(exclude_none=True),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "dry"},
+    ]
+    assert (await client.responses.create(**SHORT, input=items, tools=[WEATHER])).output_text
+
+
+async def test_custom_and_namespaced_tools_are_called_by_their_own_names(client):
+    space = {"type": "namespace", "name": "sky", "description": "The sky", "tools": [WEATHER]}
+    custom = {"type": "custom", "name": "patch", "description": "Apply a patch"}
+    answer = await client.responses.create(
+        model="demo", input="Rain?", tools=[space], tool_choice={**NAMED, "name": "sky__weather"}
+    )
+    assert (answer.output[0].namespace, answer.output[0].name) == ("sky", "weather")
+    body = {"model": "demo", "input": "Go.", "tools": [custom], "tool_choice": {"type": "custom", "name": "patch"}}
+    answer = await client.responses.create(**body)
+    assert (answer.output[0].type, answer.output[0].name) == ("custom_tool_call", "patch")
+    events = [event async for event in await client.responses.create(**body, stream=True)]
+    deltas = "".join(e.delta for e in events if e.type == "response.custom_tool_call_input.delta")
+    assert deltas == events[-1].response.output[0].input == answer.output[0].input
+
+
+async def test_what_cannot_be_had_here_is_left_out_with_a_warning(client):
+    raw = await client.responses.with_raw_response.create(
+        **SHORT, input="News?", tools=[{"type": "web_search"}, WEATHER], include=["reasoning.encrypted_content"]
+    )
+    assert raw.headers["x-gateway-warning"] == "tool web_search left out"
+
+
+# Chains
+
+
+async def test_a_chain_by_id_has_the_prompt_of_the_stateless_request(client, engine):
+    first = await client.responses.create(model="demo", input="Rain?", tools=[WEATHER], tool_choice=NAMED)
+    result = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "dry"}
+    second = await client.responses.create(
+        **SHORT, input=[result], previous_response_id=first.id, tools=[WEATHER], instructions="Be brief."
+    )
+    items = [{"role": "user", "content": "Rain?"}, *(each.model_dump(exclude_none=True) for each in first.output)]
+    other = await client.responses.create(
+        **SHORT, input=[*items, result], tools=[WEATHER], instructions="Be brief.", store=False
+    )
+    by_id, stateless = prompts(engine)
+    assert by_id == stateless
+    assert second.usage.input_tokens == other.usage.input_tokens
+    assert second.previous_response_id == first.id
+    # The chain goes on, and may fork.
+    await client.responses.create(**SHORT, input="And now?", previous_response_id=second.id)
+    assert [m["role"] for m in sent_to(engine)[-1]["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
+    await client.responses.create(**SHORT, input="Or?", previous_response_id=first.id)
+    assert [m["role"] for m in sent_to(engine)[-1]["messages"]] == ["user", "assistant", "user"]
+
+
+async def test_a_conversation_grows_by_every_response(client, engine):
+    for number in range(3):
+        answer = await client.responses.create(**SHORT, input=f"Question {number}", conversation="support-7")
+        assert answer.conversation.id == "support-7"
+    roles = [message["role"] for message in sent_to(engine)[-1]["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant", "user"]
+    await client.responses.create(**SHORT, input="x", conversation={"id": "support-8"})
+    assert len(sent_to(engine)[-1]["messages"]) == 1
+
+
+async def test_an_item_of_a_stored_response_can_be_referred_to(client, engine):
+    first = await client.responses.create(**SHORT, input="Hello.")
+    question = (await client.responses.input_items.list(first.id)).data[0].id
+    references = [{"type": "item_reference", "id": each} for each in (question, first.output[0].id)]
+    await client.responses.create(**SHORT, input=[*references, {"role": "user", "content": "More."}])
+    assert [m["content"] for m in sent_to(engine)[-1]["messages"]] == ["Hello.", first.output_text, "More."]
+    for unknown in ("msg_1", first.output[0].id[:-1] + "9", f"msg_{32 * '0'}0000"):
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.create(**SHORT, input=[{"type": "item_reference", "id": unknown}])
+
+
+# What is stored
+
+
+async def test_a_response_can_be_retrieved_listed_and_deleted(client):
+    stream = await client.responses.create(
+        **SHORT, input=[{"role": "user", "content": f"Part {n}"} for n in range(5)], stream=True
+    )
+    made = [event async for event in stream][-1].response
+    found = await client.responses.retrieve(made.id)
+    assert (found.output_text, found.usage) == (made.output_text, made.usage)
+    page = await client.responses.input_items.list(made.id, limit=2)
+    assert [item.content[0].text for item in page.data] == ["Part 4", "Part 3"]
+    assert page.has_more
+    assert [i.content[0].text async for i in client.responses.input_items.list(made.id, limit=2, order="asc")] == [
+        f"Part {n}" for n in range(5)
+    ]
+    await client.responses.delete(made.id)
+    for call in (client.responses.retrieve, client.responses.delete, client.responses.input_items.list):
+        with pytest.raises(openai.NotFoundError):
+            await call(made.id)
+    with pytest.raises(openai.NotFoundError) as refused:
+        await client.responses.create(**SHORT, input="x", previous_response_id=made.id)
+    assert refused.value.param == "previous_response_id"
+
+
+async def test_nothing_is_kept_without_store(client):
+    answer = await client.responses.create(**SHORT, input="Hello.", store=False)
+    assert answer.store is False
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(answer.id)
+
+
+async def test_another_tenants_id_is_as_unknown_as_any(sdk, engine, start_gateway):
+    gateway = await start_gateway(engine, **sections(tenant("a"), tenant("b")))
+    own, other = (sdk(gateway).with_options(api_key=key(name)) for name in "ab")
+    made = await own.responses.create(**SHORT, input="Hello.", background=True)
+    await own.responses.create(**SHORT, input="Hello.", conversation="c")
+    seen = []
+    for id_ in (made.id, f"resp_{32 * '0'}"):
+        for call in (other.responses.retrieve, other.responses.delete, other.responses.cancel):
+            with pytest.raises(openai.NotFoundError) as refused:
+                await call(id_)
+            seen.append(refused.value.body["message"].replace(id_, ""))
+    assert len(set(seen)) == 1
+    assert (await own.responses.retrieve(made.id)).id == made.id
+    await other.responses.create(**SHORT, input="Hello.", conversation="c")
+    assert len(sent_to(engine)[-1]["messages"]) == 1
+
+
+async def test_responses_are_forgotten_after_their_time(sdk, engine, start_gateway):
+    client = sdk(await start_gateway(engine, responses={"ttl_seconds": 1}))
+    made = await client.responses.create(**SHORT, input="Hello.")
+
+    async def forgotten():
+        await asyncio.sleep(1.1)  # every look at it begins its time anew
+        try:
+            await client.responses.retrieve(made.id)
+        except openai.NotFoundError:
+            return True
+        return False
+
+    await eventually(forgotten)
+
+
+async def test_a_full_store_is_said_in_a_header_and_refuses_what_needs_it(sdk, engine, start_gateway):
+    gateway = await start_gateway(engine, responses={"max_mib": 1})
+    client = sdk(gateway)
+    long = "word " * 150_000
+    raw = await client.responses.with_raw_response.create(**SHORT, input="Hello.")
+    first = raw.parse()
+    assert "x-gateway-warning" not in raw.headers
+    async with asyncio.timeout(60):
+        while "x-gateway-warning" not in raw.headers:
+            items = [
+                {"role": "user", "content": "Hi."},
+                {"type": "reasoning", "summary": [], "encrypted_content": f"x{long[:400_000]}"},
+            ]
+            raw = await client.responses.with_raw_response.create(**SHORT, input=items)
+            if "not stored" not in raw.headers.get("x-gateway-warning", ""):
+                raw.headers.pop("x-gateway-warning", None)
+    assert "response_store_full" in raw.headers["x-gateway-warning"]
+    assert raw.parse().store is False
+    answer = await gateway.http.post(PATH, json={**SHORT, "input": long[:500_000], "background": True})
+    problem(answer, 503, "response_store_full")
+    assert int(answer.headers["retry-after"]) > 1
+    # What is there can be continued, and what is deleted makes room.
+    await client.responses.create(**SHORT, input="More.", previous_response_id=first.id, store=False)
+
+
+# Background
+
+
+async def test_a_background_response_is_answered_at_once_and_goes_on(client, engine):
+    released = held_answers(engine)
+    made = await client.responses.create(**SHORT, input="Hello.", background=True)
+    assert made.status == "in_progress"
+    assert (await client.responses.retrieve(made.id)).status == "in_progress"
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.responses.create(**SHORT, input="x", previous_response_id=made.id)
+    assert refused.value.code == "response_not_complete"
+    released.set()
+
+    async def done():
+        return (await client.responses.retrieve(made.id)).status == "incomplete"
+
+    await eventually(done)
+    found = await client.responses.retrieve(made.id)
+    assert found.output_text
+    assert found.usage.output_tokens == 8
+    assert (await client.responses.cancel(made.id)).status == "incomplete"
+
+
+async def test_a_background_response_can_be_cancelled(client, engine, gateway):
+    released = held_answers(engine)
+    made = await client.responses.create(**SHORT, input="Hello.", background=True)
+    await eventually(lambda: is_one(gateway.in_flight()))
+    assert (await client.responses.cancel(made.id)).status == "cancelled"
+    await gateway.settled(1)
+    assert (await client.responses.retrieve(made.id)).status == "cancelled"
+    released.set()
+    foreground = await client.responses.create(**SHORT, input="x")
+    answer = await gateway.http.post(f"{PATH}/{foreground.id}/cancel")
+    problem(answer, 400, "not_background")
+
+
+async def is_one(count):
+    return await count == 1
+
+
+async def test_a_background_stream_goes_on_without_its_client(client, engine, gateway):
+    released = held_answers(engine)
+    stream = await client.responses.create(**SHORT, input="Hello.", background=True, stream=True)
+    event = await anext(aiter(stream))
+    await stream.close()
+    released.set()
+
+    async def done():
+        return (await client.responses.retrieve(event.response.id)).status == "incomplete"
+
+    await eventually(done)
+    assert (await client.responses.retrieve(event.response.id)).output_text
+
+
+async def test_background_responses_are_bounded(sdk, engine, start_gateway):
+    limits = {"max_background": 3, "max_background_tenant": 2}
+    gateway = await start_gateway(engine, responses=limits, **sections(tenant("a"), tenant("b")))
+    held_answers(engine)
+    own, other = (sdk(gateway).with_options(api_key=key(name)) for name in "ab")
+    for client in (own, own, other):
+        await client.responses.create(**SHORT, input="Hello.", background=True)
+    for client in (own, other):
+        with pytest.raises(openai.RateLimitError) as refused:
+            await client.responses.create(**SHORT, input="Hello.", background=True)
+        assert refused.value.response.headers["retry-after"]
+
+
+async def test_a_background_response_that_fails_says_why(client, scripted, sdk, behind):
+    scripted.says(
+        response(b'{"error":{"message":"No.","type":"BadRequestError","code":400}}', status="400 Bad Request")
+    )
+    client = sdk(behind)
+    made = await client.responses.create(**SHORT, input="Hello.", background=True)
+
+    async def failed():
+        return (await client.responses.retrieve(made.id)).status == "failed"
+
+    await eventually(failed)
+    assert (await client.responses.retrieve(made.id)).error.message == "No."
+
+
+# Failures
+
+
+async def test_a_stream_that_breaks_inside_a_tools_json_ends_as_failed(scripted, behind, sdk):
+    call = {"index": 0, "id": "c1", "function": {"name": "weather", "arguments": '{"ci'}}
+    event = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    scripted.says(STREAM_HEAD + chunk(b"data: " + json.dumps(event).encode() + b"\n\n"), then_close=True)
+    stream = await sdk(behind).responses.create(**SHORT, input="Rain?", tools=[WEATHER], stream=True)
+    events = [event async for event in stream]
+    assert events[-1].type == "response.failed"
+    assert events[-1].response.error.code == "server_error"
+    assert events[-1].response.output[0].arguments == '{"ci'
+    assert events[-1].response.output[0].status == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "expected"),
+    [
+        (
+            "400 Bad Request",
+            {"error": {"message": "Too long.", "type": "BadRequestError", "param": None, "code": 400}},
+            400,
+        ),
+        ("404 Not Found", {"detail": "Not Found"}, 502),
+        ("429 Too Many Requests", {"error": {"message": "Busy.", "type": "x"}}, 429),
+    ],
+)
+async def test_an_engines_refusal_has_the_apis_shape(scripted, behind, status, given, expected):
+    scripted.says(response(json.dumps(given).encode(), status=status))
+    answer = await behind.http.post(PATH, json={**SHORT, "input": "Hello."})
+    assert answer.status_code == expected
+    assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert ("retry-after" in answer.headers) == (expected == 429)
+
+
+async def test_an_answer_that_is_no_chat_completion_is_a_failed_response(scripted, behind):
+    scripted.says(response(b'{"object":"list"}'))
+    answer = (await behind.http.post(PATH, json={**SHORT, "input": "Hello."})).json()
+    assert answer["status"] == "failed"
+
+
+HOSTILE = [
+    ({}, "input"),
+    ({"input": 5}, "input"),
+    ({"input": []}, "input"),
+    ({"input": [5]}, "input[0]"),
+    ({"input": [{"type": 5}]}, "input[0].type"),
+    ({"input": [{"type": "mcp_call"}]}, "input[0].type"),
+    ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
+    ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
+    ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, "input[0].content[0]"),
+    ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text"),
+    ({"input": [{"role": "user", "content": [5]}]}, "input[0].content[0]"),
+    (
+        {"input": [{"role": "user", "content": "x"}, {"type": "function_call_output", "call_id": "c"}]},
+        "input[1].call_id",
+    ),
+    ({"input": [{"type": "function_call", "name": "f", "arguments": {}, "call_id": "c"}]}, "input[0].arguments"),
+    ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id"),
+    ({"input": [{"type": "custom_tool_call", "name": "f", "input": 5, "call_id": "c"}]}, "input[0].input"),
+    ({"input": [{"type": "reasoning", "summary": 5}]}, "input[0].summary"),
+    ({"input": "x", "tools": 5}, "tools"),
+    ({"input": "x", "tools": [5]}, "tools[0]"),
+    ({"input": "x", "tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": 5}]}, "tools[0].tools"),
+    ({"input": "x", "tool_choice": "required"}, "tool_choice"),
+    ({"input": "x", "tools": [WEATHER], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice"),
+    ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format"),
+    ({"input": "x", "text": 5}, "text"),
+    ({"input": "x", "reasoning": "high"}, "reasoning"),
+    ({"input": "x", "instructions": 5}, "instructions"),
+    ({"input": "x", "metadata": 5}, "metadata"),
+    ({"input": "x", "store": "no"}, "store"),
+    ({"input": "x", "store": False, "background": True}, "background"),
+    ({"input": "x", "stream": 1}, "stream"),
+    ({"input": "x", "max_output_tokens": 2**70}, "max_output_tokens"),
+    ({"input": "x", "previous_response_id": 5}, "previous_response_id"),
+    ({"input": "x", "conversation": {}}, "conversation"),
+    ({"input": "x", "conversation": "c", "previous_response_id": "resp_1"}, "previous_response_id"),
+    ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
+]
+
+
+async def test_bad_requests_name_the_place_in_the_clients_body(gateway):
+    for fields, param in HOSTILE:
+        answer = await gateway.http.post(PATH, json={"model": "demo", **fields})
+        problem(answer, 400, param=param)
+    problem(await gateway.http.post(PATH, json={"model": "other", "input": "x"}), 404, "model_not_found", "model")
+    problem(
+        await gateway.http.post(PATH, json={**SHORT, "input": "x", "previous_response_id": "a" * 9000}),
+        404,
+        param="previous_response_id",
+    )
+    made = (await gateway.http.post(PATH, json={**SHORT, "input": "x"})).json()["id"]
+    for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=msg_9"):
+        answer = await gateway.http.get(f"{PATH}/{made}/input_items?{query}")
+        problem(answer, 400, param=query.partition("=")[0])
+
+
+async def test_numbers_and_texts_that_json_alone_allows_do_no_harm(gateway):
+    for extra in (
+        '"metadata": {"a": 123456789012345678901234567890}',
+        '"user": "\\ud83d\\ude00"',
+        '"metadata": {"\\u0000": "\\u0000"}',
+    ):
+        body = f'{{"model": "demo", "max_output_tokens": 2, "input": "x", {extra}}}'
+        for stream in ("", ', "stream": true'):
+            answer = await gateway.send(f"{body[:-1]}{stream}}}".encode(), PATH)
+            assert answer.status_code == 200
+
+
+async def test_a_websocket_offer_is_declined_at_once(gateway):
+    offer = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-key": "eA==",
+        "sec-websocket-version": "13",
+    }
+    problem(await gateway.http.get(PATH, headers=offer), 426, "websocket_not_served")
+    plain = await gateway.http.get(PATH)
+    problem(plain, 405, "method_not_allowed")
+    assert plain.headers["allow"] == "POST"
+
+
+async def test_logs_and_metrics_know_it_as_a_chat_request_of_the_dialect(gateway):
+    await gateway.http.post(PATH, json={**SHORT, "input": "x"})
+    assert (await gateway.settled(1)).value("gateway_requests_total", status="200") == 1
+
+
+# Agents
+
+
+def codex(items):
+    """A request as Codex sends it."""
+    functions = [{**WEATHER, "name": f"tool_{n}", "description": "What it does. " * 30} for n in range(7)]
+    space = {"type": "namespace", "name": "mcp", "description": "Further ones", "tools": [WEATHER]}
+    return {
+        "model": "demo",
+        "instructions": "You are a coding agent. " * 300,
+        "input": items,
+        "tools": [*functions, space, {"type": "web_search", "external_web_access": False}],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": {"effort": "medium", "summary": "auto"},
+        "store": False,
+        "stream": True,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "0198-thread",
+        "text": {"verbosity": "low"},
+    }
+
+
+def message(role, text):
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+async def test_the_second_turn_of_an_agent_is_predicted_and_cached(client, gateway):
+    items = [message("developer", "Rules of this machine. " * 20), message("user", "Fix the test.")]
+    spent = []
+    for _ in range(2):
+        raw = await client.responses.with_raw_response.create(
+            **codex(items), extra_body={"client_metadata": {"session_id": "0198"}}
+        )
+        predicted = int(raw.headers["x-gateway-prefix-tokens"])
+        final = [event async for event in raw.parse()][-1].response
+        usage = final.usage
+        spent.append((predicted, usage.input_tokens_details.cached_tokens, usage.input_tokens))
+        said = [each.model_dump(exclude_none=True) for each in final.output]
+        call = {"type": "function_call", "name": "weather", "namespace": "mcp", "arguments": "{}", "call_id": "c1"}
+        done = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "ok"}]}
+        items = [*items, *said, call, done, message("user", "And again.")]
+    predicted, cached = spent[1][:2]
+    assert predicted == cached
+    assert predicted >= 0.99 * spent[0][2]
+    assert raw.headers["x-gateway-warning"] == "tool web_search left out"
+
+
+# Redis
+
+
+@pytest.fixture
+def shared_by(redis_server):
+    return {"state": redis_server.url, "spaces": {"secret": SECRET}}
+
+
+async def test_a_chain_outlives_a_restart_with_redis_and_is_encrypted_there(
+    sdk, engine, start_gateway, shared_by, redis_server
+):
+    first = await start_gateway(engine, **shared_by)
+    made = await sdk(first).responses.create(**SHORT, input="Xylophone.")
+    await first.stop()
+    second = sdk(await start_gateway(engine, **shared_by))
+    assert (await second.responses.retrieve(made.id)).output_text == made.output_text
+    await second.responses.create(**SHORT, input="More.", previous_response_id=made.id)
+    assert [m["content"] for m in sent_to(engine)[-1]["messages"]] == ["Xylophone.", made.output_text, "More."]
+    with redis_server.client() as stored:
+        keys = stored.keys("pgw:ctx:*")
+        assert len(keys) == 2
+        assert all(b"Xylophone" not in stored.get(name) and 0 < stored.pttl(name) <= 86_400_000 for name in keys)
+        assert all(made.id.encode() not in name for name in keys)
+    await second.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        await second.responses.retrieve(made.id)
+
+
+async def test_without_redis_stateless_requests_go_on(sdk, engine, start_gateway, shared_by, redis_server):
+    gateway = await start_gateway(engine, **shared_by)
+    client = sdk(gateway)
+    made = await client.responses.create(**SHORT, input="Hello.")
+    redis_server.kill()
+    raw = await client.responses.with_raw_response.create(**SHORT, input="Hello.")
+    assert "not stored" in raw.headers["x-gateway-warning"]
+    assert raw.parse().output_text
+    plain = await client.responses.with_raw_response.create(**SHORT, input="Hello.", store=False)
+    assert "x-gateway-warning" not in plain.headers
+    for fields in ({"previous_response_id": made.id}, {"background": True}, {"conversation": "c"}):
+        answer = await gateway.http.post(PATH, json={**SHORT, "input": "x", **fields})
+        problem(answer, 503, "response_store_unavailable")
+        assert answer.headers["retry-after"]
+    problem(await gateway.http.get(f"{PATH}/{made.id}"), 503, "response_store_unavailable")
+    redis_server.start()
+
+    async def stores_again():
+        raw = await client.responses.with_raw_response.create(**SHORT, input="Hello.")
+        return "x-gateway-warning" not in raw.headers
+
+    await eventually(stores_again)
