@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import structlog
 
 from gateway.candidates import CandidateFinder, Candidates, TargetGroup
@@ -27,6 +28,7 @@ from gateway.context import (
     set_prompt,
     shutting_down,
 )
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
 from gateway.core.ids import ModelId, Target
@@ -34,6 +36,7 @@ from gateway.core.outcome import Ending
 from gateway.core.portions import Portioned, finished
 from gateway.core.ports import Grant, Holding, Observer, PrefixIndex, PromptObserver, Sink
 from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.reasons import Reason
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
@@ -48,7 +51,7 @@ from gateway.fleet.replica import Replica
 from gateway.overload import NOTHING_AHEAD, Overload
 from gateway.proxy.request_body import EngineBody
 from gateway.proxy.restored_answer import RestoringSink
-from gateway.request_record import request_record, settlement
+from gateway.request_record import placed_record, request_record, settlement
 from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
 from gateway.settle import Settler
@@ -87,6 +90,7 @@ class Flow:
 
     Attributes:
         block_size: Tokens per block of the chains with which prompts are looked up at a replica.
+        explains: Explains requests.
     """
 
     def __init__(
@@ -124,7 +128,7 @@ class Flow:
         self._settler = Settler(index, hasher, uses, screen, prompts)
         self._canon = canon
         self._observer = observer
-        self._explains = explains
+        self.explains = explains
         self._relay = relay
         self._turns = turns
         self._experiment = experiment
@@ -157,7 +161,7 @@ class Flow:
                 self._observe(context, None, error.status, error.code)
                 raise
             served = self._attempts.give_up(context, context.placed, sink)
-        explained = self._explains.enabled
+        explained = self.explains.enabled
         replies = await self._settler.settle(context, served, explained=explained)
         outcome, status, failure = served.outcome, served.outcome.status, None
         if outcome.ending is not _COMPLETE or status is None:
@@ -209,7 +213,10 @@ class Flow:
                     context.grant.charge(encoded.tokens, time.monotonic())
                 if encoded.request.warmup_target is not None:
                     await self._overload.wait_for_clients(encoded)
-            return await self._place(context)
+            placed = await self._place(context)
+            if (named := context.encoded.asked.compares) is not None:
+                await self._diagnose(context, placed, named)
+            return placed
         except asyncio.CancelledError:
             if sink.gone:
                 if not context.tried:
@@ -220,6 +227,16 @@ class Flow:
             elif sink.interrupted:
                 raise shutting_down() from None
             raise
+
+    async def _diagnose(self, context: RequestContext, placed: Placed, named: NamedRequest) -> None:
+        """Compare the request with the earlier one that its client names, once; a failover is added to the result."""
+        if not context.tried:
+            context.diagnosis = await self.explains.diagnose(placed_record(context, placed), named)
+        elif context.diagnosis is not None:
+            failed = max((each.held_tokens for each in placed.excluded if each.barred == "failed"), default=0)
+            if (tokens := failed - placed.decision.held_tokens) > 0:
+                fleet = {**context.diagnosis.fleet, Reason.FAILOVER: tokens}
+                context.diagnosis = msgspec.structs.replace(context.diagnosis, fleet=fleet)
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
@@ -360,8 +377,8 @@ class Flow:
         if settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
-            self._explains.record_request(
-                request_record(context.encoded, served, settled, replies, with_text=self._explains.accepts_text)
+            self.explains.record_request(
+                request_record(context.encoded, served, settled, replies, with_text=self.explains.accepts_text)
             )
         except Exception:  # noqa: BLE001 - the client already has its answer: explaining must not fail it
             _log.exception("explain_failed", request_id=context.encoded.request.request_id)
@@ -374,7 +391,7 @@ class Flow:
         self._observer.on_settled(settled)
         if settled.assignment is not None and settled.decision is not None:
             try:
-                self._explains.record_sample(experiment_sample(settled, settled.assignment))
+                self.explains.record_sample(experiment_sample(settled, settled.assignment))
             except Exception:  # noqa: BLE001 - as in ``_explain``
                 _log.exception("sample_failed", request_id=settled.request_id)
         if context.trace is not None:

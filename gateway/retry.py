@@ -17,6 +17,7 @@ import structlog
 
 from gateway.context import Encoded, Placed, RequestContext, Served
 from gateway.core.decision import Decision
+from gateway.core.diagnosis import EXPLAINED
 from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.outcome import Ending, FailureStage, Outcome
@@ -435,6 +436,8 @@ def _own_headers(context: RequestContext, decision: Decision, now: float) -> lis
         headers.append((b"x-gateway-canonical", ",".join(encoded.rules).encode()))
     if encoded.cut_messages:
         headers.append((b"x-gateway-cut-messages", str(encoded.cut_messages).encode()))
+    if context.diagnosis is not None:
+        headers.append((EXPLAINED, context.diagnosis.header()))
     if encoded.is_text:
         # The counts above are estimates from the text, not the model's tokens.
         headers.append((b"x-gateway-tokens", b"estimated"))

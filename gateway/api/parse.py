@@ -20,6 +20,7 @@ from gateway.api.body_json import (
     unreadable,
 )
 from gateway.api.request_numbers import check_numbers
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import PORTION, InvalidJson, JsonLimits, TooMuchJson, scanned, upper_bounds
@@ -62,6 +63,7 @@ def parse_request(
     timeout: bytes | None = None,
     fields: dict[str, Any] | None = None,
     dialect: str = "",
+    compares: NamedRequest | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -85,6 +87,7 @@ def parse_request(
         timeout: Value of ``x-request-timeout``; None without it.
         fields: The body parsed; None if it is not yet.
         dialect: See ``ChatRequest``.
+        compares: See ``ChatRequest``.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
@@ -139,6 +142,7 @@ def parse_request(
         None,  # assignment
         None,  # restores
         dialect,
+        compares,
     )
 
 

@@ -49,7 +49,7 @@ class PublicApp:
         self.root_path = root_path
         self.dialects = dialects or {}
         self._observer = observer
-        self.routes: HttpRoutes = build_routes(catalog, gate, observer)
+        self.routes: HttpRoutes = build_routes(catalog, gate, observer, generations.service.explains)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""

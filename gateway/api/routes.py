@@ -16,18 +16,21 @@ from gateway import __version__
 from gateway.admission import Authenticator
 from gateway.api.error_responses import problem_response
 from gateway.api.parse import unknown_model
-from gateway.core.api_keys import may_be_key, shown_path
+from gateway.core.api_keys import may_be_key, redacted, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
 from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ids import RequestId
 from gateway.core.ports import Observer
 from gateway.core.request import Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
+from gateway.core.tenant import Caller
+from gateway.explain.worker import ExplainClient
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _MODELS = "/v1/models"
+_EXPLANATIONS = "/v1/gateway/explanations"
 _SERVED = f"{', '.join(f'POST {endpoint}' for endpoint in Endpoint)} and GET {_MODELS}"
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -62,26 +65,39 @@ class ServedCatalog:
     stopping: Callable[[], bool] = lambda: False
 
 
-def build_routes(catalog: ServedCatalog, gate: Authenticator, observer: Observer) -> HttpRoutes:
+def build_routes(
+    catalog: ServedCatalog, gate: Authenticator, observer: Observer, explains: ExplainClient
+) -> HttpRoutes:
     """The application.
 
     Args:
         catalog: The served models.
         gate: Authenticates clients.
         observer: Gets refused requests.
+        explains: Explains requests.
     """
     app = HttpRoutes()
 
-    def _allowed(request: Request) -> list[str]:
+    def _caller(request: Request, path: str) -> Caller:
         peer = peer_of(request.scope)
         try:
-            caller = gate.identify(request.scope["headers"], peer, time.time())
+            return gate.identify(request.scope["headers"], peer, time.time())
         except GatewayError as error:
             # The path of the route: the request's path may contain any text as a model id.
-            refusal = Refusal(_request_id(request), _MODELS, error.status, error.code, peer, error.caller)
+            refusal = Refusal(_request_id(request), path, error.status, error.code, peer, error.caller)
             observer.on_refused(refusal)
             raise
+
+    def _allowed(request: Request) -> list[str]:
+        caller = _caller(request, _MODELS)
         return [model for model in catalog.models if caller.may_use(model)]
+
+    # An id is any text that clients send as x-request-id, also with slashes.
+    @app.get(f"{_EXPLANATIONS}/{{id:path}}")
+    async def show_explanation(request: Request) -> Response:
+        tenant = _caller(request, _EXPLANATIONS).tenant.id
+        named = {"tenant": tenant, "id": redacted(request.path_params["id"])}
+        return Response(await explains.ask("explanation", named), media_type="application/json")
 
     @app.get(_MODELS)
     async def list_models(request: Request) -> Response:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.experiment_group import Assignment
 from gateway.core.ids import ModelId, RequestId, Target
 from gateway.core.tenant import EVERYBODY, Caller
@@ -56,6 +57,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         restores: Values of the client by the placeholders that stand for them in the prompt, to be put into the answer;
             None: the answer stays as it is.
         dialect: The API that the client speaks, if the request was translated from it; empty otherwise.
+        compares: The earlier request to compare its prompt with; None if the client names none.
     """
 
     endpoint: Endpoint
@@ -78,6 +80,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     assignment: Assignment | None = None
     restores: Mapping[str, str] | None = None
     dialect: str = ""
+    compares: NamedRequest | None = None
 
     def __post_init__(self) -> None:
         if self.size < 0:

@@ -207,6 +207,16 @@ class Stats:
         shown = report(totals, given, now, self._price)
         return shown | ({"gateways": {"counted": len(totals), "missing": missing}} if read_gateways(given) else {})
 
+    def explanation(self, request_id: str, tenant: str, now: float) -> Mapping[str, object] | None:
+        """A tenant's request as its client may see it, without what describes the fleet; None if it is not kept."""
+        self._entries.expire(now)
+        entry = self._entries.get(request_id)
+        if entry is None or entry.record.tenant != tenant:
+            return None
+        shown = request_shown(entry, self._price)
+        missed = {each.reason: each.tokens for each in entry.explanation.missed}
+        return {name: shown[name] for name in _TO_CLIENTS} | {"missed": missed}
+
     def _request(self, request_id: str) -> bytes:
         entry = self._entries.get(request_id)
         if entry is None:
@@ -323,3 +333,4 @@ def _line(entry: RequestEntry) -> dict[str, object]:
 
 
 _SHOWN_CHARS = 200
+_TO_CLIENTS = "time model turn prompt_tokens hits evidence ladder reference difference hint".split()

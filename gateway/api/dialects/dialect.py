@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.errors import GatewayError
 from gateway.core.ids import RequestId
 from gateway.core.ports import Sink
@@ -43,6 +44,7 @@ class Translated(NamedTuple):
         names: The client's names of members that have other names in the chat request.
         answer: The sink that translates the answer, in front of the client's.
         headers: Headers that the answer gets, such as warnings.
+        compares: Id of the earlier request or answer to compare the prompt with; None if the client names none.
     """
 
     fields: dict[str, Any]
@@ -50,6 +52,7 @@ class Translated(NamedTuple):
     names: Mapping[str, str]
     answer: Callable[[Sink], Sink]
     headers: Sequence[tuple[bytes, bytes]] = ()
+    compares: str | None = None
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -107,3 +110,11 @@ def place_in(translated: Translated, param: str) -> str:
     if found is not None and int(found[1]) < len(translated.places):
         return translated.places[int(found[1])] + param[found.end() :]
     return translated.names.get(param, param)
+
+
+def named_request(header: bytes | None, translated: Translated | None) -> NamedRequest | None:
+    """The earlier request to compare with: as the body names it, else the header ``x-gateway-explain``."""
+    given = (translated is not None and translated.compares) or (header or b"").decode("latin-1")
+    if translated is None or not given:
+        return NamedRequest(given) if given else None
+    return NamedRequest(given, tuple(translated.places), translated.names)
