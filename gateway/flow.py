@@ -231,7 +231,10 @@ class Flow:
     async def _diagnose(self, context: RequestContext, placed: Placed, named: NamedRequest) -> None:
         """Compare the request with the earlier one that its client names, once; a failover is added to the result."""
         if not context.tried:
-            context.diagnosis = await self.explains.diagnose(placed_record(context, placed), named)
+            try:
+                context.diagnosis = await self.explains.diagnose(placed_record(context, placed), named)
+            except Exception:  # noqa: BLE001 - as in ``_explain``
+                _log.exception("explain_failed", request_id=context.encoded.request.request_id)
         elif context.diagnosis is not None:
             failed = max((each.held_tokens for each in placed.excluded if each.barred == "failed"), default=0)
             if (tokens := failed - placed.decision.held_tokens) > 0:

@@ -124,13 +124,8 @@ def diagnosed(
 ) -> Diagnosis:
     """What is computed again because a prompt differs from the one that its client names, and what for other reasons.
 
-    Args:
-        record: The request, which is placed and not computed yet.
-        kept: The same with its text.
-        found: The earlier request.
-        missed: The explanation of the request, as predicted.
-        named: How the client names the earlier request.
-        places: As for ``compare``.
+    Not whether tokens beyond the known ones occur in the reference decides, but what the engine could have read.
+    ``missed`` is the request's explanation by what is predicted; other arguments are as for ``compare``.
     """
     before, after, size, own = found.reference, kept.text, record.block_size, len(kept.ids) // TOKEN_BYTES
     ids, equal = _nearest(found, kept.ids)

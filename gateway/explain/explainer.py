@@ -111,8 +111,8 @@ class Explainer:
 
     def explain(self, record: RequestRecord) -> Explanation:
         """Explains a request, and keeps it for comparison with later ones."""
+        self._numbers.put((record.tenant, record.request_id), -1)
         if not record.parts or record.block_size < 1:
-            self._numbers.put((record.tenant, record.request_id), -1)
             return _counted(record)
         self._forget_texts(record.at)
         kept = _kept(record, self._bodies.text(record.endpoint, record.body) or _NO_TEXT)
@@ -139,7 +139,7 @@ class Explainer:
             return UNAVAILABLE
         kept = _kept(record, text)
         found = self._references.numbered(number, kept)
-        if found is None:
+        if found is None or found.reference.where.variant != record.where.variant:
             return UNAVAILABLE
         held = max((holder.held_tokens for holder in record.holders), default=0)
         seen = self._memory.seen(record, record.parts[0], held)
@@ -172,8 +172,7 @@ class Explainer:
         for part in () if replies else record.parts:
             self._memory.remember(record, part)
         if record.is_reported:
-            number = self._references.keep(kept, record.at)
-            self._numbers.put((record.tenant, record.request_id), number)
+            self._numbers.put((record.tenant, record.request_id), self._references.keep(kept, record.at))
             self._families.note(kept, record.at, tools_first=record.tools_first)
 
 

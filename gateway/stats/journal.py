@@ -214,7 +214,7 @@ class Stats:
         if entry is None or entry.record.tenant != tenant:
             return None
         shown = request_shown(entry, self._price)
-        missed = {each.reason: each.tokens for each in entry.explanation.missed}
+        missed = {str(each.reason): each.tokens for each in entry.explanation.missed}
         return {name: shown[name] for name in _TO_CLIENTS} | {"missed": missed}
 
     def _request(self, request_id: str) -> bytes:

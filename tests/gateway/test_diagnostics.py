@@ -1,15 +1,22 @@
 """A request that names an earlier one: where the prompts differ first, what that costs, and what only the fleet knows."""
 
 import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
+from fork_server import children
 from running_gateway import CHAT, RunningGateway, eventually
-from tenancy import ask_as, sections, tenant
+from tenancy import ask_as, key, sections, tenant
 
-from gateway.core.diagnosis import Diagnosis
+from gateway.core.diagnosis import UNAVAILABLE, Diagnosis
+from gateway.core.ids import RequestId, answer_id
 from gateway.explain.worker import explain_client
 
+EXPLANATIONS = "/v1/gateway/explanations"
 ON = {"explain": {"enabled": True}}
 SYSTEM = "You answer questions about parcels, invoices and returns, in one sentence each. " * 8
 TOOL = {
@@ -63,10 +70,139 @@ async def test_a_change_is_named_with_its_place_and_the_tokens_that_it_costs(sta
     fields, part, place = CHANGES[change]
     gateway = await start_gateway(await start_engine(), **ON)
     await sent(gateway, "first", BASE)
-    again, _ = await sent(gateway, "again", BASE)
     usage, found = await sent(gateway, "other", BASE | fields, x_gateway_explain="first")
-    print(found, again, usage)
-    assert (found.status, found.changed, found.place) == ("compared", part, place)
-    expected = again["prompt_tokens_details"]["cached_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
-    assert found.tokens == expected
-    assert found.fleet == {}
+    assert (found.status, found.changed, found.place, found.fleet) == ("compared", part, place, {})
+    reusable = [(await sent(gateway, "again", body))[0] for body in (BASE, BASE | fields)]
+    assert found.reusable_tokens == min(map(cached, reusable))
+    assert found.tokens == found.reusable_tokens - cached(usage)
+    assert found.fix or not found.tokens
+
+
+def cached(usage: dict[str, Any]) -> int:
+    return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+
+async def test_a_change_of_the_model_costs_the_whole_prompt(start_engine, start_gateway):
+    engines = [await start_engine(), await start_engine(model="other")]
+    models = [
+        {"id": name, "tokenizer": "builtin:demo", "replicas": [{"url": engine.url}]}
+        for name, engine in zip(("demo", "other"), engines, strict=True)
+    ]
+    gateway = await start_gateway(*engines, models=models, **ON)
+    await sent(gateway, "first", BASE)
+    _, found = await sent(gateway, "second", BASE | {"model": "other"}, x_gateway_explain="first")
+    again, _ = await sent(gateway, "again", BASE)
+    assert (found.changed, found.reason, found.place, found.tokens) == ("model", "model_changed", "model", cached(again))
+
+
+async def test_the_next_turn_differs_in_nothing(start_engine, start_gateway):
+    """Nor does a message that is a list of one text block first, and a string with the same text later."""
+    gateway = await start_gateway(await start_engine(), **ON)
+    blocks = [each | {"content": [{"type": "text", "text": each["content"]}]} for each in MESSAGES]
+    await sent(gateway, "first", BASE | {"messages": [MESSAGES[0], blocks[1]]})
+    _, found = await sent(gateway, "second", BASE, x_gateway_explain="first")
+    assert (found.status, found.changed, found.tokens, found.fleet) == ("compared", "", 0, {})
+
+
+async def test_only_requests_of_the_own_tenant_are_found(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **sections(tenant("acme"), tenant("globex")), **ON)
+    await ask_as(gateway, "acme", headers={"x-request-id": "mine"})
+
+    async def named(name: str, earlier: str) -> Any:
+        answer = await ask_as(gateway, name, headers={"x-gateway-explain": earlier, "x-request-id": "later"})
+        return json.loads(answer.headers["x-gateway-explained"])["status"]
+
+    assert await named("acme", "mine") == "compared"
+    assert await named("acme", "chatcmpl-mine") == "compared"
+    assert await named("globex", "mine") == await named("acme", "no-such-request") == "not_found"
+
+    async def read(name: str, request_id: str) -> httpx.Response:
+        return await gateway.http.get(f"{EXPLANATIONS}/{request_id}", headers={"authorization": f"Bearer {key(name)}"})
+
+    await eventually_true(lambda: read("acme", "msg_mine"))
+    foreign, unknown = await read("globex", "mine"), await read("globex", "none")
+    assert (foreign.status_code, unknown.status_code) == (404, 404)
+    assert foreign.json()["error"]["code"] == unknown.json()["error"]["code"] == "unknown_request"
+    assert (await gateway.http.get(f"{EXPLANATIONS}/mine")).status_code == 401
+
+
+async def eventually_true(read: Callable[[], Awaitable[httpx.Response]]) -> dict[str, Any]:
+    """The document, as soon as there is one with an explanation."""
+    found: dict[str, Any] = {}
+
+    async def there() -> bool:
+        found.update((await read()).json())
+        return bool(found.get("explanation"))
+
+    await eventually(there)
+    return found
+
+
+async def test_the_result_can_be_read_later_together_with_the_explanation(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **ON)
+    await sent(gateway, "first", BASE)
+    changed = BASE | {"messages": with_message(0, content="Short. " + SYSTEM)}
+    usage, compared = await sent(gateway, "a/b", changed, x_gateway_explain="first")
+    found = await eventually_true(lambda: gateway.http.get(f"{EXPLANATIONS}/a/b"))
+    assert (found["id"], Diagnosis(**found["comparison"])) == ("a/b", compared)
+    explained = found["explanation"]
+    assert explained["hits"] == cached(usage)
+    assert explained["hits"] + sum(explained["missed"].values()) == explained["prompt_tokens"] == usage["prompt_tokens"]
+    assert "r0" not in json.dumps(found)
+    named = await gateway.http.get(f"{EXPLANATIONS}/{answer_id('msg', RequestId('a/b'))}")
+    assert named.json()["id"] == "a/b"
+
+
+async def test_a_prompt_that_is_sent_again_and_again_can_be_named_each_time(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **ON)
+    for number in range(5):
+        await sent(gateway, f"r{number}", BASE)
+    for number in range(5):
+        _, found = await sent(gateway, "later", BASE | {"tools": []}, x_gateway_explain=f"r{number}")
+        assert (found.status, found.changed) == ("compared", "tools")
+
+
+async def test_a_stream_has_the_result_in_its_head(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **ON)
+    await sent(gateway, "first", BASE)
+    answer = await gateway.ask(messages=MESSAGES, stream=True, headers={"x-gateway-explain": "first"})
+    assert json.loads(answer.headers["x-gateway-explained"])["changed"] == "tools"
+
+
+async def test_without_explanations_it_is_unavailable(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine())
+    _, found = await sent(gateway, "second", BASE, x_gateway_explain="first")
+    assert found == UNAVAILABLE
+    assert (await gateway.http.get(f"{EXPLANATIONS}/second")).status_code == 404
+    _, found = await sent(gateway, "third", BASE)
+    assert found is None
+
+
+async def test_a_process_that_hangs_delays_no_request(start_engine, start_gateway, monkeypatch):
+    gateway = await start_gateway(await start_engine(), **ON)
+    await sent(gateway, "first", BASE)
+    (worker,) = children(os.getpid(), "gateway.explain.worker.process")
+    monkeypatch.setattr(explain_client, "_DIAGNOSE_SECONDS", 0.05)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        _, found = await sent(gateway, "second", BASE, x_gateway_explain="first")
+        assert found is None
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    compared = await eventually_true(lambda: gateway.http.get(f"{EXPLANATIONS}/second"))
+    assert compared["comparison"]["status"] == "compared"
+    os.kill(worker, signal.SIGKILL)
+    await eventually(lambda: worker not in children(os.getpid(), "gateway.explain.worker.process"))
+    _, found = await sent(gateway, "third", BASE, x_gateway_explain="first")
+    assert found in (None, UNAVAILABLE)
+
+
+async def test_a_result_is_short_and_in_ascii_whatever_the_client_names(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **ON)
+    tool = {"type": "function", "function": {"name": "ü" * 60, "parameters": {"type": "object", "ß" * 3000: {}}}}
+    await sent(gateway, "first", BASE | {"tools": [TOOL, tool]})
+    arguments = {"chat_template_kwargs": {"ö" * 3000: "x"}}
+    for change in ({"tools": [TOOL, tool | {"extra": 1}]}, arguments):
+        headers = {"x-gateway-explain": "first"}
+        answer = await gateway.http.post(CHAT, json=BASE | {"tools": [TOOL, tool]} | change, headers=headers)
+        assert len(answer.headers["x-gateway-explained"].encode("ascii")) <= 1024

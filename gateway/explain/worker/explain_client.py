@@ -234,15 +234,7 @@ class ExplainClient:
         )
 
     async def diagnose(self, record: RequestRecord, named: NamedRequest) -> Diagnosis | None:
-        """Compare a request that is about to be computed with the one that its client names.
-
-        Args:
-            record: The request, with what is known when it is placed.
-            named: The earlier request.
-
-        Returns:
-            The result; None if there is none after 50 ms.
-        """
+        """Compare a request that is placed with the one that its client names; None if that takes more than 50 ms."""
         if not self.enabled or not self._has_options or not self._send_buffer.has_room():
             return UNAVAILABLE
 
@@ -463,11 +455,7 @@ class OpenQuestions:
             send(number)
 
     async def ask(self, send: Callable[[int], None], seconds: float) -> bytes:
-        """Send a question, and wait for its answer.
-
-        Args:
-            send: Sends it with its number.
-            seconds: Timeout of the answer.
+        """Send a question with its number, and wait for its answer for so many seconds.
 
         Raises:
             GatewayError: As ``ExplainClient.ask``.

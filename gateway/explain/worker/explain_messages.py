@@ -157,12 +157,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class NamedComparison(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the worker, work: a request to compare with the one that its client names, before it is computed.
 
-    As work it comes after the requests before it, of which it may name one.
-
-    Attributes:
-        number: Repeated by the answer, a ``QuestionAnswer`` with a ``Diagnosis``.
-        named: The earlier request.
-        record: The request, with what is known when it is placed.
+    It is work because it may name a request right before it. The answer is a ``QuestionAnswer`` with a ``Diagnosis``.
     """
 
     number: int

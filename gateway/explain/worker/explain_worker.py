@@ -199,9 +199,7 @@ class ExplainWorker:
             self._undecodable.append(self._handled - 1)  # the gateway counts its tokens
             return ()
         record = repeated.record(referred.record)
-        if referred.variant is not None:
-            parts.count_variant(record, referred.variant)
-        parts.name_again(record, referred.record)
+        parts.repeat(record, referred.record, referred.variant)
         return self._write_down(parts, record, referred.explanation)
 
     def _write_down(
