@@ -10,7 +10,6 @@ import msgspec
 
 from gateway.core.diagnosis import EXPLAINED, Diagnosis
 
-_decode = msgspec.json.Decoder(Diagnosis).decode
 _PROMPT = frozenset({"model", "tools", "system", "messages"})
 _OPENAI = dict.fromkeys(("system", "messages", "parameters"), "input_changed") | {"context": "context_compacted"}
 
@@ -18,7 +17,7 @@ _OPENAI = dict.fromkeys(("system", "messages", "parameters"), "input_changed") |
 def diagnosis_of(headers: Mapping[bytes, bytes]) -> Diagnosis | None:
     """The comparison in the headers of an answer; None if it was not ready in time."""
     header = headers.get(EXPLAINED)
-    return None if header is None else _decode(header)
+    return None if header is None else msgspec.json.decode(header, type=Diagnosis)
 
 
 def anthropic_diagnostics(diagnosis: Diagnosis | None) -> dict[str, Any] | None:

@@ -36,12 +36,10 @@ _ANSWER = re.compile(r"(?:msg|resp|chatcmpl|cmpl)[_-](_?)(.+)")
 
 
 def answer_id(kind: str, request_id: RequestId) -> str:
-    """The id of the answer to a request, of letters, digits, ``_`` and ``-``.
+    """The id of the answer to a request; ``kind`` is ``msg`` or ``resp``.
 
-    Args:
-        kind: ``msg`` or ``resp``. The request's id follows behind ``_``; one with other characters than letters, digits
-            and hyphens behind ``__``, in hexadecimal.
-        request_id: The request.
+    The request's id follows behind ``_``; with other characters than letters, digits and hyphens, in hexadecimal behind
+    ``__``.
     """
     return f"{kind}_{request_id}" if _PLAIN.fullmatch(request_id) else f"{kind}__{request_id.encode().hex()}"
 

@@ -108,7 +108,9 @@ def compare(
     return Compared(found, equal, behind, cause, windows, dropped=dropped)
 
 
-_OF_THE_FLEET = frozenset({Rung.CHOSEN, Rung.ANYWHERE, Rung.SEEN_HERE, Rung.SEEN})
+_FLEET_RUNGS = (Rung.CHOSEN, Rung.ANYWHERE, Rung.SEEN_HERE, Rung.SEEN)
+_OF_THE_FLEET = {each for each in Reason if REASONS[each].rung in _FLEET_RUNGS} - {Reason.TENANT_ISOLATED}
+"""Reasons outside of the prompt. A client must not learn what other tenants send, so that it is new content here."""
 _PARAMETERS = ("prompt_cache_key", "response_format", "reasoning_effort", "verbosity", "service_tier")
 _SUMMARIZED = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.USER_DATA})
 
@@ -136,7 +138,7 @@ def diagnosed(
     else:
         equal, difference = 0, _elsewhere(reason)
     reusable, shared = (max(min(each, own - 1), 0) // size * size for each in (len(ids) // TOKEN_BYTES, equal))
-    fleet = {str(each.reason): each.tokens for each in missed.missed if REASONS[each.reason].rung in _OF_THE_FLEET}
+    fleet = {str(each.reason): each.tokens for each in missed.missed if each.reason in _OF_THE_FLEET}
     if difference is not None and reusable > shared:
         # What was computed before, for any request, is a hit or is missed for a reason in the fleet.
         tokens = max(reusable - max(shared, missed.hits + sum(fleet.values())), 0)

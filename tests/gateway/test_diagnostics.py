@@ -1,5 +1,6 @@
-"""A request that names an earlier one: where the prompts differ first, what that costs, and what only the fleet knows."""
+"""A request that names an earlier one: where the prompts differ first, and what that costs."""
 
+import functools
 import json
 import os
 import signal
@@ -92,7 +93,12 @@ async def test_a_change_of_the_model_costs_the_whole_prompt(start_engine, start_
     await sent(gateway, "first", BASE)
     _, found = await sent(gateway, "second", BASE | {"model": "other"}, x_gateway_explain="first")
     again, _ = await sent(gateway, "again", BASE)
-    assert (found.changed, found.reason, found.place, found.tokens) == ("model", "model_changed", "model", cached(again))
+    assert (found.changed, found.reason, found.place, found.tokens) == (
+        "model",
+        "model_changed",
+        "model",
+        cached(again),
+    )
 
 
 async def test_the_next_turn_differs_in_nothing(start_engine, start_gateway):
@@ -124,6 +130,25 @@ async def test_only_requests_of_the_own_tenant_are_found(start_engine, start_gat
     assert (foreign.status_code, unknown.status_code) == (404, 404)
     assert foreign.json()["error"]["code"] == unknown.json()["error"]["code"] == "unknown_request"
     assert (await gateway.http.get(f"{EXPLANATIONS}/mine")).status_code == 401
+
+
+async def test_nothing_shows_what_other_tenants_have_sent(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **sections(tenant("acme"), tenant("globex")), **ON)
+    await ask_as(gateway, "acme", "Which are late?", messages=[MESSAGES[0]])
+    own = [{"role": "user", "content": "Things only we ask. " * 8}]
+    await ask_as(gateway, "globex", messages=own, headers={"x-request-id": "own"})
+    shown = []
+    for number, system in enumerate((SYSTEM, SYSTEM.replace("parcels", "letters"))):
+        name = f"later-{number}"
+        headers = {"x-request-id": name, "x-gateway-explain": "own"}
+        messages = [{"role": "system", "content": system}]
+        answer = await ask_as(gateway, "globex", messages=messages, headers=headers)
+        headers = {"authorization": f"Bearer {key('globex')}"}
+        found = await eventually_true(functools.partial(gateway.http.get, f"{EXPLANATIONS}/{name}", headers=headers))
+        shown.append((answer.headers["x-gateway-explained"], found["explanation"]["missed"]))
+    assert shown[0] == shown[1]
+    internal = (await gateway.admin.get("/admin/api/requests/later-0")).json()
+    assert "tenant_isolated" in {each["reason"] for each in internal["missed"]}
 
 
 async def eventually_true(read: Callable[[], Awaitable[httpx.Response]]) -> dict[str, Any]:

@@ -74,7 +74,8 @@ def test_no_change_and_no_result_yet():
 @pytest.mark.parametrize("kind", ["msg", "resp"])
 def test_an_answers_id_leads_back_to_its_request(kind, request_id):
     answer = answer_id(kind, RequestId(request_id))
-    assert answer.replace("_", "").replace("-", "").isalnum() and answer.isascii()
+    assert answer.replace("_", "").replace("-", "").isalnum()
+    assert answer.isascii()
     assert requests_named(answer)[-1] == request_id
     assert requests_named(request_id)[0] == request_id
 

@@ -14,8 +14,12 @@ from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.explain.worker import explain_client
 
 _RUNGS = {Rung.CHOSEN, Rung.ANYWHERE, Rung.SEEN_HERE, Rung.SEEN}
-_FLEET = {reason for reason in Reason if REASONS[reason].rung in _RUNGS} - {Reason.HELD_OUT, Reason.STALE_INDEX}
-"""Reasons that are known when a request is placed."""
+_FLEET = {reason for reason in Reason if REASONS[reason].rung in _RUNGS} - {
+    Reason.HELD_OUT,
+    Reason.STALE_INDEX,
+    Reason.TENANT_ISOLATED,
+}
+"""Reasons that are known when a request is placed; ``tenant_isolated`` is not shown to clients."""
 
 
 def _of_the_fleet(reasons: Mapping[str, int]) -> dict[str, int]:
@@ -35,7 +39,9 @@ def _named(scenario: Scenario) -> dict[str, str]:
     return named
 
 
-_CASES = [each for each in load_all() if _named(each) and each.name != "engine_does_not_tokenize"]  # there tokens are estimates
+_CASES = [
+    each for each in load_all() if _named(each) and each.name != "engine_does_not_tokenize"
+]  # there tokens are estimates
 _FIRST = {scenario.reason: scenario.id for scenario in reversed(_CASES) if scenario.reason in _FLEET}
 
 

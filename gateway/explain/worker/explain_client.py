@@ -65,7 +65,6 @@ _DIAGNOSE_SECONDS = 0.05
 _SAMPLE_BYTES = 400
 """Size of an experiment's sample in the send buffer."""
 _MIB = 1024 * 1024
-_diagnosis_of = msgspec.json.Decoder(Diagnosis).decode
 _log = structlog.get_logger("gateway.explain.worker")
 
 
@@ -244,7 +243,7 @@ class ExplainClient:
             self._flush(all_gathered=True)
 
         try:
-            return _diagnosis_of(await self._questions.ask(send, _DIAGNOSE_SECONDS))
+            return msgspec.json.decode(await self._questions.ask(send, _DIAGNOSE_SECONDS), type=Diagnosis)
         except GatewayError:
             return None
 
