@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import structlog
 
 from gateway.candidates import CandidateFinder, Candidates, TargetGroup
@@ -27,6 +28,7 @@ from gateway.context import (
     set_prompt,
     shutting_down,
 )
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
@@ -36,6 +38,7 @@ from gateway.core.outcome import Ending
 from gateway.core.portions import Portioned, finished
 from gateway.core.ports import Grant, Holding, Observer, PrefixIndex, PromptObserver, Sink
 from gateway.core.prompt import TOKEN_BYTES
+from gateway.core.reasons import Reason
 from gateway.core.replica_state import Load, ReplicaState
 from gateway.core.request import ChatRequest
 from gateway.core.settlement import Settlement
@@ -50,7 +53,7 @@ from gateway.fleet.replica import Replica
 from gateway.overload import NOTHING_AHEAD, Overload
 from gateway.proxy.request_body import EngineBody, fitted
 from gateway.proxy.restored_answer import RestoringSink
-from gateway.request_record import request_record, settlement
+from gateway.request_record import placed_record, request_record, settlement
 from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
 from gateway.settle import Settler
@@ -89,6 +92,7 @@ class Flow:
 
     Attributes:
         block_size: Tokens per block of the chains with which prompts are looked up at a replica.
+        explains: Explains requests.
     """
 
     def __init__(
@@ -126,7 +130,7 @@ class Flow:
         self._settler = Settler(index, hasher, uses, screen, prompts)
         self._canon = canon
         self._observer = observer
-        self._explains = explains
+        self.explains = explains
         self._relay = relay
         self._turns = turns
         self._experiment = experiment
@@ -161,7 +165,7 @@ class Flow:
                 self._observe(context, None, error.status, error.code)
                 raise
             served = self._attempts.give_up(context, context.placed, sink)
-        explained = self._explains.enabled and not context.encoded.request.path
+        explained = self.explains.enabled and not context.encoded.request.path
         replies = await self._settler.settle(context, served, explained=explained)
         outcome, status, failure = served.outcome, served.outcome.status, None
         if outcome.ending is not _COMPLETE or status is None:
@@ -221,7 +225,10 @@ class Flow:
                     await self._enter(context)
                 if context.encoded.request.warmup_target is not None:
                     await self._overload.wait_for_clients(context.encoded)
-            return await self._place(context)
+            placed = await self._place(context)
+            if (named := context.encoded.asked.compares) is not None:
+                await self._diagnose(context, placed, named)
+            return placed
         except asyncio.CancelledError:
             if sink.gone:
                 if not context.tried:
@@ -257,6 +264,19 @@ class Flow:
             raise expired() from None
         if is_charged:
             context.grant.charge(encoded.tokens, time.monotonic())
+
+    async def _diagnose(self, context: RequestContext, placed: Placed, named: NamedRequest) -> None:
+        """Compare the request with the earlier one that its client names, once; a failover is added to the result."""
+        if not context.tried:
+            try:
+                context.diagnosis = await self.explains.diagnose(placed_record(context, placed), named)
+            except Exception:  # noqa: BLE001 - as in ``_explain``
+                _log.exception("explain_failed", request_id=context.encoded.request.request_id)
+        elif context.diagnosis is not None:
+            failed = max((each.held_tokens for each in placed.excluded if each.barred == "failed"), default=0)
+            if (tokens := failed - placed.decision.held_tokens) > 0:
+                fleet = {**context.diagnosis.fleet, Reason.FAILOVER: tokens}
+                context.diagnosis = msgspec.structs.replace(context.diagnosis, fleet=fleet)
 
     async def _charge_estimate(self, context: RequestContext) -> None:
         """Refuse the request of a tenant over its limit before the prompt costs any work."""
@@ -405,8 +425,8 @@ class Flow:
         if settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
-            self._explains.record_request(
-                request_record(context.encoded, served, settled, replies, with_text=self._explains.accepts_text)
+            self.explains.record_request(
+                request_record(context.encoded, served, settled, replies, with_text=self.explains.accepts_text)
             )
         except Exception:  # noqa: BLE001 - the client already has its answer: explaining must not fail it
             _log.exception("explain_failed", request_id=context.encoded.request.request_id)
@@ -419,7 +439,7 @@ class Flow:
         self._observer.on_settled(settled)
         if settled.assignment is not None and settled.decision is not None:
             try:
-                self._explains.record_sample(experiment_sample(settled, settled.assignment))
+                self.explains.record_sample(experiment_sample(settled, settled.assignment))
             except Exception:  # noqa: BLE001 - as in ``_explain``
                 _log.exception("sample_failed", request_id=settled.request_id)
         if context.trace is not None:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.context import Encoded, RequestContext, Served
+from gateway.context import Encoded, Placed, RequestContext, Served
 from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
 from gateway.core.experiment_group import Assignment, HeldOut
 from gateway.core.explanation import MEASUREMENT, ReplicaPrefix, ReplyChoice, RequestRecord, SpaceKey
+from gateway.core.outcome import Ending, Outcome
 from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt
 from gateway.core.request import LONG_BODY_BYTES, ChatRequest
 from gateway.core.settlement import Settlement
@@ -153,6 +154,13 @@ def request_record(
         request.identity,
         request.dialect,
     )
+
+
+def placed_record(context: RequestContext, placed: Placed) -> RequestRecord:
+    """The record of a request that is placed and not sent yet, with what is predicted."""
+    now = time.monotonic()
+    served = Served(placed, Outcome(Ending.COMPLETE, 200, False, None, 0.0, None), now, 0, None)
+    return request_record(context.encoded, served, settlement(context, served, 200, None, now), (), with_text=True)
 
 
 def _held_out(assignment: Assignment | None) -> HeldOut:

@@ -17,6 +17,7 @@ import structlog
 
 from gateway.context import Encoded, Placed, RequestContext, Served
 from gateway.core.decision import Decision
+from gateway.core.diagnosis import EXPLAINED
 from gateway.core.engine_facts import EngineKind
 from gateway.core.ids import ModelId, ReplicaId
 from gateway.core.outcome import Ending, FailureStage, Outcome
@@ -450,6 +451,8 @@ def _own_headers(context: RequestContext, decision: Decision, now: float) -> lis
         headers.append((b"x-gateway-cut-messages", str(encoded.cut_messages).encode()))
     if encoded.answer_limit:
         headers.append((b"x-gateway-warning", b"max_tokens lowered to %d" % encoded.answer_limit))
+    if context.diagnosis is not None:
+        headers.append((EXPLAINED, context.diagnosis.header()))
     if encoded.is_text:
         # The counts above are estimates from the text, not the model's tokens.
         headers.append((b"x-gateway-tokens", b"estimated"))

@@ -17,7 +17,7 @@ from gateway.api.asked_prompt import PromptHeaders
 from gateway.api.body_json import body_of, joined
 from gateway.api.cors import Cors, replaced
 from gateway.api.dialects import Asked, Dialect, Translated
-from gateway.api.dialects.dialect import problem_of
+from gateway.api.dialects.dialect import named_request, problem_of
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request, parsed_object
@@ -25,6 +25,7 @@ from gateway.api.passed_request import media_type, passed_fields
 from gateway.api.routes import request_id_of
 from gateway.context import shutting_down
 from gateway.core.application import Application
+from gateway.core.diagnosis import EXPLAIN
 from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
@@ -215,6 +216,7 @@ class Generations:
             dialect="" if dialect is None else dialect.name,
             named=named,
             given=given,
+            compares=named_request(named.get(EXPLAIN), generation.translated),
         )
         del body  # the request holds it, and may drop it
         return await self._turns.run(parsing, tenant)

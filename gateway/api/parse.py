@@ -21,6 +21,7 @@ from gateway.api.body_json import (
 )
 from gateway.api.identity import identity_of
 from gateway.api.request_numbers import check_numbers
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import PORTION, InvalidJson, JsonLimits, TooMuchJson, scanned, upper_bounds
@@ -64,6 +65,7 @@ def parse_request(
     dialect: str = "",
     named: Mapping[bytes, bytes] = {},
     given: Mapping[str, Any] | None = None,
+    compares: NamedRequest | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -88,6 +90,7 @@ def parse_request(
         dialect: See ``ChatRequest``.
         named: The last header of each name.
         given: The body as the client sent it, parsed, if the request was translated; None if it was not.
+        compares: See ``ChatRequest``.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
@@ -153,6 +156,7 @@ def parse_request(
         path,
         method,
         identity,
+        compares,
     )
 
 

@@ -53,7 +53,10 @@ class PublicApp:
         self.dialects = dialects or {}
         self.passthrough: Collection[str] = ()
         self._observer = observer
-        self.routes: HttpRoutes = build_routes(catalog, gate, observer, self.dialects, more_routes)
+        explains = generations.service.explains
+        self.routes: HttpRoutes = build_routes(
+            catalog, gate, observer, explains=explains, dialects=self.dialects, more=more_routes
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI entry."""

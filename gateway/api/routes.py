@@ -19,7 +19,7 @@ from gateway.api.dialects.dialect import problem_of
 from gateway.api.dialects.messages_answer import model_entry, model_page
 from gateway.api.error_responses import problem_headers, problem_response
 from gateway.api.parse import unknown_model
-from gateway.core.api_keys import may_be_key, shown_path
+from gateway.core.api_keys import may_be_key, redacted, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
 from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ids import RequestId
@@ -27,6 +27,7 @@ from gateway.core.ports import Observer
 from gateway.core.request import ENGINE_PATHS, Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 from gateway.core.tenant import Caller
+from gateway.explain.worker import ExplainClient
 
 Scope = MutableMapping[str, Any]
 Dialects = Mapping[str, Dialect]
@@ -40,6 +41,7 @@ _ANTHROPIC = "anthropic-version"
 """Header that SDKs of Anthropic's API send with every request."""
 
 _POSTED = (*Endpoint, *ENGINE_PATHS)
+_EXPLANATIONS = "/v1/gateway/explanations"
 _METHODS_SHOWN = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -74,7 +76,13 @@ class ServedCatalog:
 
 
 def build_routes(
-    catalog: ServedCatalog, gate: Authenticator, observer: Observer, dialects: Dialects, more: Sequence[MoreRoutes] = ()
+    catalog: ServedCatalog,
+    gate: Authenticator,
+    observer: Observer,
+    *,
+    explains: ExplainClient,
+    dialects: Dialects,
+    more: Sequence[MoreRoutes] = (),
 ) -> HttpRoutes:
     """The application.
 
@@ -82,6 +90,7 @@ def build_routes(
         catalog: The served models.
         gate: Authenticates clients.
         observer: Gets refused requests.
+        explains: Explains requests.
         dialects: See ``PublicApp``.
         more: Adds further routes.
     """
@@ -100,6 +109,13 @@ def build_routes(
     def _allowed(request: Request) -> list[str]:
         caller = _caller(request, _MODELS)
         return [model for model in catalog.models if caller.may_use(model)]
+
+    # An id is any text that clients send as x-request-id, also with slashes.
+    @app.get(f"{_EXPLANATIONS}/{{id:path}}")
+    async def show_explanation(request: Request) -> Response:
+        tenant = _caller(request, _EXPLANATIONS).tenant.id
+        named = {"tenant": tenant, "id": redacted(request.path_params["id"])}
+        return Response(await explains.ask("explanation", named), media_type="application/json")
 
     @app.get(_MODELS)
     async def list_models(request: Request) -> Response:

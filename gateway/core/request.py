@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.experiment_group import Assignment
 from gateway.core.ids import ModelId, RequestId, Target
 from gateway.core.tenant import EVERYBODY, Caller
@@ -112,6 +113,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         path: The ``EnginePath`` that was called; empty for a generation request.
         method: HTTP method; of a generation request POST.
         identity: Session and agent as the client names them.
+        compares: The earlier request to compare its prompt with; None if the client names none.
     """
 
     endpoint: Endpoint
@@ -137,6 +139,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     path: str = ""
     method: str = "POST"
     identity: RequestIdentity = NO_IDENTITY
+    compares: NamedRequest | None = None
 
     def __post_init__(self) -> None:
         if self.size < 0:

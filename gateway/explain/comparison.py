@@ -9,9 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.canon.document_places import DocumentPlace
-from gateway.core.explanation import Difference, RequestRecord, TokenWindows
+from gateway.core.advice import advice_for, advice_on, rules_applied
+from gateway.core.diagnosis import Diagnosis, NamedRequest
+from gateway.core.explanation import Difference, Explanation, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.core.reasons import REASONS, Reason
+from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.core.request import Endpoint
 from gateway.explain.diff import find_difference
 from gateway.explain.diff.slot import common_length
@@ -104,6 +106,81 @@ def compare(
         dropped = round(behind * _kept_share(reference, kept, cause))
         cause = cause if dropped < behind else _of_template(record, found, prompt_left)
     return Compared(found, equal, behind, cause, windows, dropped=dropped)
+
+
+_FLEET_RUNGS = (Rung.CHOSEN, Rung.ANYWHERE, Rung.SEEN_HERE, Rung.SEEN)
+_OF_THE_FLEET = {each for each in Reason if REASONS[each].rung in _FLEET_RUNGS} - {Reason.TENANT_ISOLATED}
+"""Reasons outside of the prompt. A client must not learn what other tenants send, so that it is new content here."""
+_PARAMETERS = ("prompt_cache_key", "response_format", "reasoning_effort", "verbosity", "service_tier")
+_SUMMARIZED = frozenset({Reason.HISTORY_TRIMMED, Reason.HISTORY_EDITED, Reason.USER_DATA})
+
+
+def diagnosed(
+    record: RequestRecord,
+    kept: KeptRequest,
+    found: ReferenceMatch,
+    missed: Explanation,
+    *,
+    named: NamedRequest,
+    places: Sequence[DocumentPlace] = (),
+) -> Diagnosis:
+    """What is computed again because a prompt differs from the one that its client names, and what for other reasons.
+
+    Not whether tokens beyond the known ones occur in the reference decides, but what the engine could have read.
+    ``missed`` is the request's explanation by what is predicted; other arguments are as for ``compare``.
+    """
+    before, after, size, own = found.reference, kept.text, record.block_size, len(kept.ids) // TOKEN_BYTES
+    ids, equal = _nearest(found, kept.ids)
+    reason = changed(before.where, record.where)
+    if reason is None or reason is Reason.ADAPTER_CHANGED:
+        difference = _difference(record, found, kept, equal, places)
+        difference = _cause(record, found, kept, difference, len(before.ids) // TOKEN_BYTES - equal)
+    else:
+        equal, difference = 0, _elsewhere(reason)
+    reusable, shared = (max(min(each, own - 1), 0) // size * size for each in (len(ids) // TOKEN_BYTES, equal))
+    fleet = {str(each.reason): each.tokens for each in missed.missed if each.reason in _OF_THE_FLEET}
+    if difference is not None and reusable > shared:
+        # What was computed before, for any request, is a hit or is missed for a reason in the fleet.
+        tokens = max(reusable - max(shared, missed.hits + sum(fleet.values())), 0)
+        part = _part(before, kept, difference)
+        fix = advice_on(difference, rules_applied(record.canonical.modes))
+        place = "model" if part == "model" else _place(difference, named)
+        return Diagnosis("compared", part, difference.reason, place, tokens, reusable, fix, fleet)
+    parameter = next((each for each in _PARAMETERS if _differs(before.text, after, each)), "")
+    part = "text_format" if parameter == "response_format" else parameter
+    main = max(fleet, key=fleet.__getitem__, default="")
+    fix = advice_for(Reason(main)) if main else ""
+    return Diagnosis("compared", part, main, named.names.get(parameter, parameter), 0, reusable, fix, fleet)
+
+
+def _part(before: KeptRequest, after: KeptRequest, difference: Difference) -> str:
+    """``Diagnosis.changed`` of a difference."""
+    old, new, path, index = before.text, after.text, difference.path, difference.message
+    if before.model != after.model:
+        return "model"
+    if path.startswith("tools["):
+        return "tools"
+    if index is not None:
+        if index < max(len(old.leading), len(new.leading)):
+            return "system"
+        is_shorter = len(new.messages) < len(old.messages) and difference.reason in _SUMMARIZED
+        return "context" if is_shorter else "messages"
+    if _differs(old, new, "reasoning_effort") and path.startswith(("reasoning_effort", "chat_template_kwargs")):
+        return "reasoning_effort"
+    return "messages" if difference.reason is Reason.TEMPLATE_DROPPED else "parameters"
+
+
+def _differs(before: PromptText, after: PromptText, name: str) -> bool:
+    return before.arguments.get(name) != after.arguments.get(name)
+
+
+def _place(difference: Difference, named: NamedRequest) -> str:
+    """Where the client's body has a difference."""
+    path, index = difference.path, difference.message
+    if index is not None and index < len(named.places):
+        return named.places[index]
+    path = f"{path.partition(']')[0]}]" if path.startswith("tools[") else path
+    return named.names.get(path, path)
 
 
 def _nearest(found: ReferenceMatch, prompt: bytes) -> tuple[bytes, int]:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.canon.document_places import DocumentPlace
+from gateway.core.bounded_cache import BoundedCache
+from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, Diagnosis, NamedRequest
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,
@@ -21,11 +23,12 @@ from gateway.core.explanation import (
     ReplyChoice,
     RequestRecord,
 )
+from gateway.core.ids import requests_named
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.core.text_memo import forget_texts
 from gateway.explain.bodies import Bodies
-from gateway.explain.comparison import Compared, compare
+from gateway.explain.comparison import Compared, compare, diagnosed
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import PromptText
@@ -48,6 +51,9 @@ _EXCLUDED = {
 }
 
 _NO_TEXT = PromptText(())
+
+_NAMED = 10_000
+"""Requests that clients can name, also those whose texts are not kept any more."""
 
 
 class Explainer:
@@ -77,6 +83,7 @@ class Explainer:
         self._memory = SeenPrompts(hashes, self._causes, seen_blocks, publisher)
         self._references = references
         self._families = families
+        self._numbers: BoundedCache[tuple[str, str], int] = BoundedCache(_NAMED)
         self._turns = SlotTurns()
         self._forgot_at = 0.0
         self._places: Sequence[DocumentPlace] = ()
@@ -108,6 +115,7 @@ class Explainer:
 
     def explain(self, record: RequestRecord) -> Explanation:
         """Explains a request, and keeps it for comparison with later ones."""
+        self._numbers.put((record.tenant, record.request_id), -1)
         if not record.parts or record.block_size < 1:
             return _counted(record)
         self._forget_texts(record.at)
@@ -125,6 +133,28 @@ class Explainer:
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
         slot = self._turns.take(record.request_id, turn_before.request_id if turn_before else None, slot)
         return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
+
+    def diagnose(self, record: RequestRecord, named: NamedRequest) -> Diagnosis:
+        """Compares a request that is about to be computed with an earlier one, and remembers nothing of it."""
+        numbers = [self._numbers.peek((record.tenant, each)) for each in requests_named(named.id)]
+        if (number := next((each for each in numbers if each is not None), None)) is None:
+            return NOT_FOUND
+        text = self._bodies.text(record.endpoint, record.body)
+        if text is None or len(record.parts) != 1 or record.block_size < 1:
+            return UNAVAILABLE
+        kept = _kept(record, text)
+        found = self._references.numbered(number, kept)
+        if found is None or found.reference.where.variant != record.where.variant:
+            return UNAVAILABLE
+        held = max((holder.held_tokens for holder in record.holders), default=0)
+        seen = self._memory.seen(record, record.parts[0], held)
+        explanation = _explained(record, kept, [seen], found, self._places)
+        return diagnosed(record, kept, found, explanation, named=named, places=self._places)
+
+    def name_again(self, record: RequestRecord, earlier: RequestRecord) -> None:
+        """A request has the same prompt as an explained one, and can be named as well."""
+        number = self._numbers.peek((earlier.tenant, earlier.request_id))
+        self._numbers.put((record.tenant, record.request_id), -1 if number is None else number)
 
     def variant(self, record: RequestRecord) -> int | None:
         """Names the leading messages of a request, as ``Families.variant``; None if they are not counted."""
@@ -147,7 +177,7 @@ class Explainer:
         for part in () if replies else record.parts:
             self._memory.remember(record, part)
         if record.is_reported:
-            self._references.keep(kept, record.at)
+            self._numbers.put((record.tenant, record.request_id), self._references.keep(kept, record.at))
             self._families.note(kept, record.at, tools_first=record.tools_first)
 
 

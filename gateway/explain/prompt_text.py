@@ -39,8 +39,13 @@ _ARGUMENTS = (
     "reasoning_effort",
     "tool_choice",
     "truncate_prompt_tokens",
+    "prompt_cache_key",
+    "response_format",
+    "verbosity",
+    "service_tier",
 )
-"""Fields besides messages and tools that engines pass to the chat template or use in tokenization."""
+"""Fields besides messages and tools that engines pass to the chat template or use in tokenization; and those that the
+vendors' cache diagnostics name."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """The journal: takes explained requests, and answers the queries of the admin API."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
@@ -7,6 +8,7 @@ import orjson
 
 from gateway.core.errors import NotFound
 from gateway.core.explanation import MEASUREMENT, Explanation, RequestRecord, SkippedTotals
+from gateway.core.reasons import Reason
 from gateway.stats import figures
 from gateway.stats.counters import HOURS, Counters
 from gateway.stats.day_totals import DayTotal, report
@@ -215,6 +217,17 @@ class Stats:
         shown = report(totals, given, now, self._price)
         return shown | ({"gateways": {"counted": len(totals), "missing": missing}} if read_gateways(given) else {})
 
+    def explanation(self, request_id: str, tenant: str, now: float) -> Mapping[str, object] | None:
+        """A tenant's request as its client may see it: nothing of replicas and of other tenants; None if not kept."""
+        self._entries.expire(now)
+        entry = self._entries.get(request_id)
+        if entry is None or entry.record.tenant != tenant:
+            return None
+        shown, missed = request_shown(entry, self._price), Counter[str]()
+        for each in entry.explanation.missed:
+            missed[str(Reason.NEW_CONTENT if each.reason in _NEW_TO_TENANT else each.reason)] += each.tokens
+        return {name: shown[name] for name in _TO_CLIENTS} | {"missed": missed}
+
     def _request(self, request_id: str) -> bytes:
         entry = self._entries.get(request_id)
         if entry is None:
@@ -331,3 +344,7 @@ def _line(entry: RequestEntry) -> dict[str, object]:
 
 
 _SHOWN_CHARS = 200
+_NEW_TO_TENANT = frozenset({Reason.TENANT_ISOLATED, Reason.FIRST_SEEN})
+"""Reasons that differ by what other tenants have sent."""
+
+_TO_CLIENTS = "time model turn prompt_tokens hits evidence reference difference hint".split()

@@ -33,6 +33,8 @@ class ScenarioRun:
         answers: What was answered to each request, as text.
         usage: The usage that each answer reported, empty for none.
         homes: Which replica answered it.
+        compared: ``x-gateway-explained`` of its answer, and its decision, for those in ``named``.
+        named: The earlier request that a request names in ``x-gateway-explain``, by its id.
     """
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
@@ -41,6 +43,8 @@ class ScenarioRun:
         self.answers: dict[str, str] = {}
         self.usage: dict[str, Mapping[str, Any]] = {}
         self.homes: dict[str, str] = {}
+        self.compared: dict[str, Mapping[str, Any]] = {}
+        self.named: dict[str, str] = {}
         self._folder = folder
         self._template: str | None = scenario.data.get("template")
         self._begun: dict[str, asyncio.Task[None]] = {}
@@ -186,6 +190,9 @@ class ScenarioRun:
             return
         self.answers[name], self.usage[name] = _read(answer, streamed=bool(send.get("stream")))
         self.homes[name] = answer.headers["x-gateway-replica"]
+        if name in self.named:
+            decision = {"decision": answer.headers["x-gateway-decision"]}
+            self.compared[name] = orjson.loads(answer.headers["x-gateway-explained"]) | decision
         await self.detail(name)  # so that it counts as over for the requests that follow
 
     async def _abandon(self, send: Mapping[str, Any]) -> None:
@@ -209,6 +216,8 @@ class ScenarioRun:
         """Name, path, body and headers."""
         name = name_of(send)
         headers = {"x-request-id": name} | send.get("headers", {})
+        if name in self.named:
+            headers["x-gateway-explain"] = self.named[name]
         for field, header in (("session", "x-session-id"), ("client", "x-client")):
             if field in send:
                 headers[header] = send[field]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.errors import GatewayError
 from gateway.core.ids import RequestId
 from gateway.core.ports import Sink
@@ -68,6 +69,7 @@ class Translated(NamedTuple):
         headers: Headers that the answer gets, such as warnings.
         counts: Whether it only asks for the number of its prompt's tokens.
         serve: Has the answer served, by a call with the sink for the chat answer; None: ``answer`` says it all.
+        compares: Id of the earlier request or answer to compare the prompt with; None if the client names none.
     """
 
     fields: dict[str, Any]
@@ -77,6 +79,7 @@ class Translated(NamedTuple):
     headers: Sequence[tuple[bytes, bytes]] = ()
     counts: bool = False
     serve: Callable[[AnswerClient, Callable[[Sink], Awaitable[None]]], Awaitable[None]] | None = None
+    compares: str | None = None
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -145,3 +148,11 @@ def place_in(translated: Translated, param: str) -> str:
     if found is not None and int(found[1]) < len(translated.places):
         return translated.places[int(found[1])] + param[found.end() :]
     return param
+
+
+def named_request(header: bytes | None, translated: Translated | None) -> NamedRequest | None:
+    """The earlier request to compare with: as the body names it, else the header ``x-gateway-explain``."""
+    given = (translated is not None and translated.compares) or (header or b"").decode("latin-1")
+    if translated is None or not given:
+        return NamedRequest(given) if given else None
+    return NamedRequest(given, tuple(translated.places), translated.names)

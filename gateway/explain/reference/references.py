@@ -120,10 +120,22 @@ class References:
         found = msgspec.structs.replace(entry.kept, ids=entry.ids.unpacked(kept.ids[: equal * TOKEN_BYTES]))
         return ReferenceMatch(found, chosen_by, chosen_by in ("session", "conversation"), equal)
 
-    def keep(self, kept: KeptRequest, now: float) -> None:
+    def numbered(self, number: int, kept: KeptRequest) -> ReferenceMatch | None:
+        """The earlier request with a number, to compare with; None if it is not kept any more."""
+        entry = self._entries.get(number)
+        if entry is None:
+            return None
+        ids = self._packed(kept.ids)
+        found = msgspec.structs.replace(entry.kept, ids=entry.ids.unpacked())
+        return ReferenceMatch(found, "conversation", True, ids.common_tokens(entry.ids))
+
+    def keep(self, kept: KeptRequest, now: float) -> int:
         """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.
 
         Only the last two turns of a conversation are kept: they contain the earlier ones.
+
+        Returns:
+            Its number; -1 if it is not kept.
         """
         self.expire(now)
         reading = self._read(kept)
@@ -134,7 +146,7 @@ class References:
         bytes_of_request = own_bytes(held, ids)
         if bytes_of_request + shared_bytes > self._max_bytes // _LARGEST_PART:
             self._texts.release(text, ids)
-            return
+            return -1
         before = self._continued(kept, reading)
         keys = tuple(set(self._keys(kept, reading, continues=before is not None)))
         size = bytes_of_request + POSTING_BYTES * len(keys) + _NUMBER_BYTES * len(reading.thread.digests)
@@ -149,6 +161,7 @@ class References:
             self._groups.add(reading.group, reading.features)
         while self.held_bytes > self._budget_bytes:
             self._drop(next(iter(self._entries)))
+        return number
 
     def _choose(self, kept: KeptRequest, reading: PromptReading) -> tuple[int | None, ChosenBy]:
         number = self._of_session(kept, reading) if kept.session else None

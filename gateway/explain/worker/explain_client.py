@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from gateway.config.telemetry_settings import ExplainSettings
+from gateway.core.diagnosis import UNAVAILABLE, Diagnosis, NamedRequest
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
@@ -25,6 +27,7 @@ from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
 from gateway.explain.worker.explain_messages import (
     CanonOptions,
+    NamedComparison,
     Notice,
     PeerPrompts,
     Question,
@@ -55,6 +58,9 @@ COMMAND = (sys.executable, "-m", "gateway.explain.worker.process")
 _GATHER_SECONDS = 0.05
 _BETWEEN_BATCHES_SECONDS = 0.005
 """Pause behind a full batch, for the requests in the gateway's event loop, if more is waiting."""
+
+_DIAGNOSE_SECONDS = 0.05
+"""A request waits so long for its comparison with an earlier one."""
 
 _SAMPLE_BYTES = 400
 """Size of an experiment's sample in the send buffer."""
@@ -109,7 +115,8 @@ class ExplainClient:
         self._observer = observer
         self._drain_seconds = timeouts.drain_seconds
         self._supervisor = ExplainSupervisor(command if socket_path is None else socket_path, timeouts, self, listen_fd)
-        self._questions = OpenQuestions(timeouts.answer_seconds)
+        self._questions = OpenQuestions()
+        self._answer_seconds = timeouts.answer_seconds
         self._send_buffer = SendBuffer(self._options.max_waiting_bytes, self._cannot_send)
         self._skipped = SkippedSums()
         self.receives_seen = receives_seen
@@ -220,7 +227,24 @@ class ExplainClient:
             others = await self.peer_figures.read()
         if question == "report" and arguments.get("gateways") and self.history_keeper is not None:
             others = await self.history_keeper.others()
-        return await self._questions.ask(question, arguments, self._send, others)
+        return await self._questions.ask(
+            lambda number: self._send(Question(number, question, dict(arguments), others)), self._answer_seconds
+        )
+
+    async def diagnose(self, record: RequestRecord, named: NamedRequest) -> Diagnosis | None:
+        """Compare a request that is placed with the one that its client names; None if that takes more than 50 ms."""
+        if not self.enabled or not self._has_options or not self._send_buffer.has_room():
+            return UNAVAILABLE
+
+        def send(number: int) -> None:
+            size = sum(map(len, (record.body, *record.parts)))
+            self._send_buffer.add(NamedComparison(number, named, record), size)
+            self._flush(all_gathered=True)
+
+        try:
+            return msgspec.json.decode(await self._questions.ask(send, _DIAGNOSE_SECONDS), type=Diagnosis)
+        except GatewayError:
+            return None
 
     # For ``HistoryKeeper``.
 
@@ -246,7 +270,7 @@ class ExplainClient:
     @property
     def awaits_reply(self) -> bool:
         """Whether the process owes a reaction to something that was sent."""
-        return self._send_buffer.awaits or bool(self._questions.open)
+        return self._send_buffer.awaits or bool(self._questions)
 
     def on_started(self) -> None:
         """A new process was started, without any state."""
@@ -258,8 +282,7 @@ class ExplainClient:
             self._send_buffer.add_first(event)
         self._hand_over_skipped()
         self._flush()
-        for question in self._questions.open:
-            self._send(question)
+        self._questions.repeat()
 
     def on_frame(self, frame: RawMessage) -> None:
         """A frame was received."""
@@ -415,48 +438,38 @@ def _worker_options(
 
 
 class OpenQuestions:
-    """Questions that wait for an answer.
+    """Questions that wait for an answer."""
 
-    Args:
-        answer_seconds: Timeout of a question.
-    """
-
-    def __init__(self, answer_seconds: float) -> None:
-        self._answer_seconds = answer_seconds
+    def __init__(self) -> None:
         self._asked = 0
-        self._open: dict[int, tuple[Question, asyncio.Future[QuestionAnswer]]] = {}
+        self._open: dict[int, tuple[Callable[[int], None], asyncio.Future[QuestionAnswer]]] = {}
 
-    @property
-    def open(self) -> Sequence[Question]:
-        """The open questions, in order."""
-        return [question for question, _ in self._open.values()]
+    def __bool__(self) -> bool:
+        return bool(self._open)
 
-    async def ask(
-        self,
-        question: str,
-        arguments: Mapping[str, str],
-        send: Callable[[Question], None],
-        others: tuple[bytes, ...] | None = (),
-    ) -> bytes:
-        """Send a question, and wait for its answer.
+    def repeat(self) -> None:
+        """Send all open questions again."""
+        for number, (send, _) in self._open.items():
+            send(number)
+
+    async def ask(self, send: Callable[[int], None], seconds: float) -> bytes:
+        """Send a question with its number, and wait for its answer for so many seconds.
 
         Raises:
             GatewayError: As ``ExplainClient.ask``.
         """
+        loop = asyncio.get_running_loop()
         self._asked += 1
-        asked = Question(self._asked, question, dict(arguments), others)
-        answered: asyncio.Future[QuestionAnswer] = asyncio.get_running_loop().create_future()
-        self._open[asked.number] = (asked, answered)
+        number, answered = self._asked, loop.create_future()
+        late = f"The process that explains requests did not answer within {seconds:g} s."
+        timer = loop.call_later(seconds, _refuse, answered, late)
+        self._open[number] = (send, answered)
         try:
-            send(asked)
-            async with asyncio.timeout(self._answer_seconds):
-                answer = await answered
-        except TimeoutError:
-            raise ExplainUnavailable(
-                f"The process that explains requests did not answer within {self._answer_seconds:g} s."
-            ) from None
+            send(number)
+            answer: QuestionAnswer = await answered
         finally:
-            del self._open[asked.number]
+            timer.cancel()
+            del self._open[number]
         if answer.status != 200:
             raise refusal(answer.status, answer.message, answer.param, answer.code)
         return answer.document
@@ -470,8 +483,12 @@ class OpenQuestions:
     def refuse_all(self, why: str) -> None:
         """Fail all open questions."""
         for _, future in self._open.values():
-            if not future.done():
-                future.set_exception(ExplainUnavailable(why))
+            _refuse(future, why)
+
+
+def _refuse(question: "asyncio.Future[QuestionAnswer]", why: str) -> None:
+    if not question.done():
+        question.set_exception(ExplainUnavailable(why))
 
 
 class ExplainUnavailable(GatewayError):

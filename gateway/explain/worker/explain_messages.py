@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from gateway.core.canonical import RuleMode
+from gateway.core.diagnosis import NamedRequest
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, ReplicaPrefix, RequestRecord, SkippedTotals
 from gateway.core.reasons import Reason
@@ -153,6 +154,17 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
     others: tuple[bytes, ...] | None = ()
 
 
+class NamedComparison(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """To the worker, work: a request to compare with the one that its client names, before it is computed.
+
+    It is work because it may name a request right before it. The answer is a ``QuestionAnswer`` with a ``Diagnosis``.
+    """
+
+    number: int
+    named: NamedRequest
+    record: RequestRecord
+
+
 class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """From the worker: it has its options and starts.
 
@@ -213,7 +225,8 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: Mapping[str, str]
 
 
-Work = RequestRecord | RepeatedRequest | CacheEvent | ExperimentSample | Marker | SkippedTotals | PeerPrompts
+_OfRequests = RequestRecord | RepeatedRequest | NamedComparison
+Work = _OfRequests | CacheEvent | ExperimentSample | Marker | SkippedTotals | PeerPrompts
 ToWorker = WorkerOptions | StoredHistory | Work | Question
 FromWorker = Ready | WorkReport | QuestionAnswer | Notice
 Message = ToWorker | FromWorker
@@ -228,6 +241,7 @@ _TYPES: tuple[type, ...] = (
     Marker,
     SkippedTotals,
     PeerPrompts,
+    NamedComparison,
     Question,
     Ready,
     WorkReport,

@@ -8,8 +8,12 @@ import msgspec
 import orjson
 
 from gateway.canon.document_places import DocumentPlace
+from gateway.core.bounded_cache import BoundedCache
+from gateway.core.diagnosis import NamedRequest
+from gateway.core.errors import NotFound
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, CacheHistory, Explanation, RequestRecord, SkippedTotals
+from gateway.core.ids import requests_named
 from gateway.explain.bodies import Bodies
 from gateway.explain.diff import find_difference
 from gateway.explain.explainer import Explainer
@@ -28,6 +32,9 @@ _FRAMES_BYTES = 16 * 1024 * 1024
 """Cache of frames and their segments."""
 
 _NAME_BYTES = 8
+
+_DIAGNOSES = 1000
+"""Comparisons kept to be read later, of less than a KiB each."""
 
 _MARKED = {
     "template_changed": (MarkerKind.TEMPLATE_CHANGED, "another chat template or tokenizer"),
@@ -54,6 +61,7 @@ class ExplainParts:
         self._hashes = PromptHashes(ChainHasher())
         self._whatif: WhatIf | None = None
         self._notices: list[Notice] = []
+        self._diagnoses: BoundedCache[tuple[str, str], bytes] = BoundedCache(_DIAGNOSES)
         name = os.urandom(_NAME_BYTES)
         self._publisher = SeenPublisher(name)
         self._frames = Frames(_FRAMES_BYTES)
@@ -89,13 +97,21 @@ class ExplainParts:
         """Explain a request, and remember it."""
         return self._explainer.explain(record)
 
+    def diagnose(self, record: RequestRecord, named: NamedRequest) -> bytes:
+        """A ``Diagnosis`` as JSON; it is kept for ``explanation`` as well."""
+        document = msgspec.json.encode(self._explainer.diagnose(record, named))
+        self._diagnoses.put((record.tenant, record.request_id), document)
+        return document
+
     def variant(self, record: RequestRecord) -> int | None:
-        """Names the leading messages of a request for ``count_variant``; None without any."""
+        """Names the leading messages of a request for ``repeat``; None without any."""
         return self._explainer.variant(record)
 
-    def count_variant(self, record: RequestRecord, variant: int) -> None:
-        """Count a request whose leading messages are known for its client family."""
-        self._families.count(record.tenant, record.model, record.source, variant, record.at)
+    def repeat(self, record: RequestRecord, earlier: RequestRecord, variant: int | None) -> None:
+        """Take note of a request with the prompt of an explained one, whose leading messages may be known."""
+        self._explainer.name_again(record, earlier)
+        if variant is not None:
+            self._families.count(record.tenant, record.model, record.source, variant, record.at)
 
     def observe(self, record: RequestRecord, explanation: Explanation) -> Explanation:
         """Add the effects of rules to an explanation."""
@@ -149,14 +165,31 @@ class ExplainParts:
         self._journal.add_skipped(skipped, gpus)
 
     def answer(self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> bytes:
-        """As ``Stats.answer``, and ``experiment``: the comparison of the experiment's groups."""
+        """As ``Stats.answer``; ``experiment``: the comparison of the experiment's groups; and ``explanation``: of a
+        request of a ``tenant``, by its ``id`` or that of its answer."""
         if question == "experiment":
             return orjson.dumps(self._experiment.answer(arguments, _price(self._options)))
+        if question == "explanation":
+            return self._explanation(arguments["tenant"], arguments["id"], now)
         answer = self._journal.answer(question, arguments, now, others)
         if question == "end_session":
             ended = orjson.loads(answer)
             self._explainer.forget_session(ended["tenant"], ended["id"])
         return answer
+
+    def _explanation(self, tenant: str, given: str, now: float) -> bytes:
+        """A tenant's request as its client may see it: the comparison that it asked for, and where its tokens went."""
+        for each in requests_named(given):
+            compared = self._diagnoses.peek((tenant, each))
+            explained = self._journal.explanation(each, tenant, now)
+            if compared is not None or explained is not None:
+                comparison = None if compared is None else orjson.Fragment(compared)
+                return orjson.dumps({"id": each, "comparison": comparison, "explanation": explained})
+        raise NotFound(
+            f"There is no explanation of {given[:200]!r}: only the last requests of the tenant have one, a moment "
+            "after their answer.",
+            code="unknown_request",
+        )
 
     def _begin(self, options: WorkerOptions) -> None:
         references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)

@@ -20,6 +20,7 @@ from gateway.core.explanation import Attribution, CacheEvent, Explanation, Reque
 from gateway.core.reasons import Reason, Rung
 from gateway.explain.worker.explain_messages import (
     FromWorker,
+    NamedComparison,
     Notice,
     PeerPrompts,
     Question,
@@ -100,6 +101,7 @@ class ExplainWorker:
                 | Marker()
                 | SkippedTotals()
                 | PeerPrompts()
+                | NamedComparison()
             ):
                 return self._work(message)
             case StoredHistory():
@@ -164,6 +166,8 @@ class ExplainWorker:
                 return self._attempt("taking an event", lambda: parts.record_event(message))
             case PeerPrompts():
                 return self._attempt("recording peer prompts", lambda: parts.add_peer_prompts(message))
+            case NamedComparison():
+                return self._answered(message.number, lambda: parts.diagnose(message.record, message.named))
 
     def _restore(self, message: StoredHistory) -> Sequence[FromWorker]:
         assert self._parts is not None
@@ -195,8 +199,7 @@ class ExplainWorker:
             self._undecodable.append(self._handled - 1)  # the gateway counts its tokens
             return ()
         record = repeated.record(referred.record)
-        if referred.variant is not None:
-            parts.count_variant(record, referred.variant)
+        parts.repeat(record, referred.record, referred.variant)
         return self._write_down(parts, record, referred.explanation)
 
     def _write_down(
@@ -227,19 +230,26 @@ class ExplainWorker:
 
     def _answer(self, asked: Question) -> Sequence[FromWorker]:
         assert self._parts is not None
+        parts = self._parts
+        answers = self._answered(
+            asked.number, lambda: parts.answer(asked.question, asked.arguments, self._clock(), asked.others)
+        )
+        # What is stored must not count again as unreported if this process is lost after it.
+        counted = self.counted() if asked.question == "history" else None
+        return [*([] if counted is None else [counted]), *answers]
+
+    def _answered(self, number: int, work_out: Callable[[], bytes]) -> Sequence[FromWorker]:
+        """The answer to a question, with the document that is worked out."""
         try:
-            document = self._parts.answer(asked.question, asked.arguments, self._clock(), asked.others)
+            return [QuestionAnswer(number, 200, work_out())]
         except GatewayError as error:
-            return [QuestionAnswer(asked.number, error.status, b"", error.message, error.param, error.code)]
+            return [QuestionAnswer(number, error.status, b"", error.message, error.param, error.code)]
         except Exception as error:  # noqa: BLE001 - later questions are still answered
             refused = "The question could not be answered; the log says more (explain_failed)."
             return [
-                QuestionAnswer(asked.number, 500, b"", refused, None, "explain_failed"),
+                QuestionAnswer(number, 500, b"", refused, None, "explain_failed"),
                 *self._notice("answering", error),
             ]
-        # What is stored must not count again as unreported if this process is lost after it.
-        counted = self.counted() if asked.question == "history" else None
-        return [*([] if counted is None else [counted]), QuestionAnswer(asked.number, 200, document)]
 
     def _notice(self, step: str, error: Exception) -> Sequence[Notice]:
         """A notice for the log, at most once a minute per kind of failure."""

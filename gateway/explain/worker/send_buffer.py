@@ -18,7 +18,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import Canonicalized
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, CacheHistory, RequestRecord, SkippedTotals
-from gateway.explain.worker.explain_messages import PeerPrompts, RepeatedRequest, Work, encode
+from gateway.explain.worker.explain_messages import NamedComparison, PeerPrompts, RepeatedRequest, Work, encode
 from gateway.explain.worker.repeats import Repeats
 from gateway.stats.markers import Marker
 
@@ -200,7 +200,7 @@ def sent_message(work: Work, size: int = 0) -> SentMessage:
             return SentMessage(size, totals, is_counted=False, is_skipped=not work.parts)
         case SkippedTotals():
             return SentMessage(size, work, is_counted=True, is_skipped=True)
-        case RepeatedRequest() | CacheEvent() | ExperimentSample() | Marker() | PeerPrompts():
+        case RepeatedRequest() | CacheEvent() | ExperimentSample() | Marker() | PeerPrompts() | NamedComparison():
             return SentMessage(size, None, is_counted=True, is_skipped=True)
 
 

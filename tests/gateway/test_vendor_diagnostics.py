@@ -1,0 +1,85 @@
+"""Comparisons with an earlier request in both vendors' fields, as their SDKs read them."""
+
+import anthropic.types
+import pytest
+from openai.types.responses.response import PromptCacheDiagnostics
+from pydantic import TypeAdapter
+
+from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of, openai_diagnostics
+from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, Diagnosis
+from gateway.core.ids import RequestId, answer_id, requests_named
+
+CODES = {
+    "model": ("model_changed", "model_changed"),
+    "system": ("system_changed", "input_changed"),
+    "tools": ("tools_changed", "tools_changed"),
+    "messages": ("messages_changed", "input_changed"),
+    "context": ("messages_changed", "context_compacted"),
+    "prompt_cache_key": ("unavailable", "prompt_cache_key_changed"),
+    "text_format": ("unavailable", "text_format_changed"),
+    "reasoning_effort": ("unavailable", "reasoning_effort_changed"),
+    "verbosity": ("unavailable", "verbosity_changed"),
+    "service_tier": ("unavailable", "service_tier_changed"),
+    "parameters": ("unavailable", "input_changed"),
+}
+_openai = TypeAdapter(PromptCacheDiagnostics).validate_python
+
+
+def _through_the_header(diagnosis: Diagnosis) -> Diagnosis:
+    found = diagnosis_of({b"x-gateway-explained": diagnosis.header()})
+    assert found == diagnosis
+    return found
+
+
+@pytest.mark.parametrize("changed", CODES)
+def test_every_change_has_its_code(changed):
+    diagnosis = _through_the_header(
+        Diagnosis("compared", changed, "system_changed", "system", 96, 128, "Do this.", {"evicted": 16})
+    )
+    own = {"reason": "system_changed", "place": "system", "tokens": 96, "fix": "Do this.", "fleet": {"evicted": 16}}
+    message = anthropic.types.Diagnostics.model_validate(anthropic_diagnostics(diagnosis), strict=True)
+    response = _openai(openai_diagnostics(diagnosis))
+    assert (message.cache_miss_reason.type, response.reason) == CODES[changed]
+    if message.cache_miss_reason.type != "unavailable":
+        assert message.cache_miss_reason.cache_missed_input_tokens == 96
+    assert (response.cache_missed_tokens, response.comparison_reusable_tokens) == (96, 128)
+    assert message.gateway == response.gateway == own
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "of_message", "of_response"),
+    [
+        (NOT_FOUND, "previous_message_not_found", "comparison_response_not_found"),
+        (UNAVAILABLE, "unavailable", "unavailable"),
+        (Diagnosis(reason="evicted", fleet={"evicted": 64}), "unavailable", "unavailable"),
+    ],
+)
+def test_what_is_no_change_has_its_code_as_well(diagnosis, of_message, of_response):
+    shown = anthropic_diagnostics(_through_the_header(diagnosis))
+    assert anthropic.types.Diagnostics.model_validate(shown).cache_miss_reason.type == of_message
+    assert shown["gateway"]["fleet"] == diagnosis.fleet
+    assert _openai(openai_diagnostics(diagnosis)).type == of_response
+
+
+def test_no_change_and_no_result_yet():
+    assert anthropic_diagnostics(Diagnosis()) is None
+    assert _openai(openai_diagnostics(Diagnosis())).type == "cache_hit"
+    assert anthropic_diagnostics(Diagnosis(changed="service_tier")) is None
+    assert diagnosis_of({}) is None
+    assert anthropic.types.Diagnostics.model_validate(anthropic_diagnostics(None)).cache_miss_reason is None
+    assert _openai(openai_diagnostics(None)).type == "unavailable"
+
+
+@pytest.mark.parametrize("request_id", ["0af3", "a-b", "msg_1", "_", "a/b c?", "x" * 128, "~!", "msg__61"])
+@pytest.mark.parametrize("kind", ["msg", "resp"])
+def test_an_answers_id_leads_back_to_its_request(kind, request_id):
+    answer = answer_id(kind, RequestId(request_id))
+    assert answer.replace("_", "").replace("-", "").isalnum()
+    assert answer.isascii()
+    assert requests_named(answer)[-1] == request_id
+    assert requests_named(request_id)[0] == request_id
+
+
+@pytest.mark.parametrize("given", ["msg__zz", "msg__ff", "msg_", "msg", "resp__"])
+def test_an_id_that_leads_to_no_request_stands_for_itself(given):
+    assert requests_named(given)[0] == given
