@@ -371,14 +371,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="of load, for each of the two gateways")
     parser.add_argument("--slice", type=float, default=10, help="seconds of load before it is the other's turn")
     parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--requests", type=int, default=1500, help="handed over; at most 800 of them are explained")
     parser.add_argument("--same-core", action="store_true", help="the explaining process shares the gateway's core")
     parser.add_argument("--only", default="handing,working,side-by-side", metavar="PARTS")
     args = parser.parse_args()
     parts = args.only.split(",")
     if "handing" in parts:
-        uvloop.run(handing(1500))
+        uvloop.run(handing(args.requests))
     if "working" in parts:
-        working(800)
+        working(min(args.requests, 800))
     if "side-by-side" in parts:
         side_by_side(args)
 

@@ -113,13 +113,7 @@ UNITS = [
     Part("pure", PURE, low_priority=True),
 ]
 PARTS = [
-    # In-process gateways, every third file in each.
-    Part("gateway", IN_PROCESS[::3]),
-    Part("gateway-2", IN_PROCESS[1::3]),
-    Part("gateway-3", IN_PROCESS[2::3]),
-    Part("processes", PROCESSES),
-    Part("processes-2", MORE_PROCESSES),
-    Part("scenarios", SCENARIOS),
+    # The longest first.
     Part("browser", BROWSER),
     # Commands that evaluate traffic and set-ups, with engines over sockets.
     Part("evaluation", EVALUATION),
@@ -128,6 +122,13 @@ PARTS = [
     Part(
         "rest", ["tests"], but=["tests/gateway", *SERVERS, *EVALUATION, *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]
     ),
+    # In-process gateways, every third file in each.
+    Part("gateway", IN_PROCESS[::3]),
+    Part("gateway-2", IN_PROCESS[1::3]),
+    Part("gateway-3", IN_PROCESS[2::3]),
+    Part("processes", PROCESSES),
+    Part("processes-2", MORE_PROCESSES),
+    Part("scenarios", SCENARIOS),
     *UNITS,
 ]
 ALONE = Part("timed", TIMED)

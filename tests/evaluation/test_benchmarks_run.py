@@ -9,7 +9,7 @@ import pytest
 BENCHMARKS = [
     ("analyze --mib 1", "MiB"),
     ("canon --rounds 1 --only rules", "parsing"),
-    ("explain --only handing,working", "new prompt"),
+    ("explain --only handing,working --requests 100", "new prompt"),
     ("index --blocks 2000", "blocks"),
     ("request_path --requests 5", "files"),
 ]

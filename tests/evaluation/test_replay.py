@@ -45,9 +45,9 @@ def test_equal_ids_are_equal_tokens() -> None:
 @pytest.mark.slow
 def test_the_policies_differ_over_sockets_as_they_do_in_the_simulation(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
-    file.write_bytes(b"".join(trace_lines(conversations(120, seed=1), SIZE)))
+    file.write_bytes(b"".join(trace_lines(conversations(40, seed=1), SIZE)))
     command = [sys.executable, "-m", "benchmarks.replay", str(file), "--policy", "round_robin,expected_ttft"]
-    command += ["--replicas", "3", "--blocks", "150", "--prefill-rate", "1000", "--compress", "8"]
+    command += ["--replicas", "3", "--blocks", "100", "--prefill-rate", "1000", "--compress", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "NOT RIGHT" not in done.stdout, done.stdout + done.stderr
     simulated, measured = (
@@ -55,6 +55,6 @@ def test_the_policies_differ_over_sockets_as_they_do_in_the_simulation(tmp_path:
         for name in ("simulated", "over sockets")
     )
     # The caches matter: too small for all, and the policies differ. How exactly both agree depends on the machine;
-    # the benchmark's exit code says so.
-    assert simulated[1] > simulated[0] + 5
+    # the benchmark's exit code says so. Four requests a second are few: a busy machine sends them late, in both.
+    assert simulated[1] > simulated[0] + 25
     assert measured[1] > measured[0] + 5

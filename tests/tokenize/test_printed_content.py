@@ -1,7 +1,7 @@
 """Which templates print a message's content as it is. A wrong yes would give prompts other tokens than the engine's."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_template_proof import BRANCHES, LOOP, PROMPT, PROVED, STRIPPED
 
@@ -107,6 +107,7 @@ conversations = st.lists(
 
 
 @pytest.mark.parametrize("name", PRINTED)
+@settings(max_examples=settings().max_examples // 3)  # of each template
 @given(several=st.lists(conversations, min_size=1, max_size=5))
 def test_messages_put_together_have_the_tokens_of_the_whole_text(name, several):
     render = renderer(PRINTED[name])
