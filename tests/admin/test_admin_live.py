@@ -8,6 +8,7 @@ import time
 
 import pytest
 from admin_port import OPERATOR, PLAIN, READER, TOKENS, AdminPort, Token, problem
+from patience import HANG_SECONDS
 from served_port import Journal, ServedPort, eventually
 
 from gateway.admin import AdminAccess, LiveFeed
@@ -153,7 +154,7 @@ class CountedReplicas:
 async def still(value):
     """Waits until something does not change any more, over several looks."""
     before = None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while before != value():
             before = value()
             await asyncio.sleep(0.05)
@@ -168,7 +169,7 @@ async def test_there_is_a_bound_on_listeners_and_places_become_free(served, jour
         journal.add("a")
         for events in listeners:
             assert await events.next_requests() == (["a"], 0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             while (await status(served)) == 503:
                 await asyncio.sleep(0.01)
 

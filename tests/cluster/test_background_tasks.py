@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from patience import HANG_SECONDS
 
 from gateway import tasks
 from gateway.tasks import TaskGroupOwner
@@ -30,7 +31,7 @@ async def test_all_end_also_those_that_swallow_a_cancellation(monkeypatch):
     owner = TaskGroupOwner()
     running = [owner.spawn(unstoppable(), name="unstoppable"), owner.spawn(broken(), name="broken")]
     await asyncio.sleep(0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         await owner.cancel()
     assert running[0].cancelled()
     with pytest.raises(ValueError, match="broken"):

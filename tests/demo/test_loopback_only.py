@@ -39,7 +39,7 @@ def started(folder: Path, pattern: str, *arguments: str) -> Iterator[tuple[subpr
         yield process, printed.read_text()
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(HANG_SECONDS)
 
 
 def family_of(pid: int) -> list[int]:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import yaml
 from levels import slow_except
+from patience import HANG_SECONDS
 
 from gateway.__main__ import main
 from gateway.core.explanation import MEASUREMENT
@@ -52,7 +53,7 @@ def gateway(tmp_path, *replicas: str, **sections: Any) -> Iterator[tuple[str, st
         drained.start()
         yield ready["public"], ready["admin"]
         process.terminate()
-        process.wait(30)
+        process.wait(HANG_SECONDS)
         drained.join()
 
 

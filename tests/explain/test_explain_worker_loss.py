@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from explain_harness import FAKE_WORKER, QUICK, ClientHarness, eventually, runs
 from explained_requests import request
+from patience import HANG_SECONDS
 from structlog.testing import capture_logs
 
 from gateway.core.errors import GatewayError
@@ -350,6 +351,6 @@ def test_the_worker_ends_with_the_gateway(tmp_path, number):
     pid = int(gateway.stdout.readline())
     assert runs(pid)
     gateway.send_signal(number)
-    gateway.wait(20)
+    gateway.wait(HANG_SECONDS)
     gateway.stdout.close()
     asyncio.run(eventually(lambda: not runs(pid)))

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from answered_requests import answered
 from observed_prompts import ENCODER, LONG, OPTIONS, WHERE, Observer, TakeOut, body, common, ids, request, tokens
+from patience import HANG_SECONDS
 
 from gateway.canon.rulebook import Rulebook
 from gateway.core.canonical import Canonicalized, RuleMode
@@ -236,7 +237,7 @@ def test_a_tokenizer_that_is_being_loaded_is_reported_as_loading():
     loaded = threading.Event()
 
     def load(options):
-        assert loaded.wait(20)
+        assert loaded.wait(HANG_SECONDS)
         return ENCODER
 
     observer = Observer(load, wait=False)

@@ -7,6 +7,7 @@ import time
 import pytest
 from explain_harness import QUICK, Counts, eventually
 from explained_requests import request
+from patience import HANG_SECONDS
 
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import CacheEvent, CacheHistory
@@ -36,7 +37,7 @@ class Pair:
 
     async def reported(self) -> SeenMessages:
         """What the one publishes_seen next."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             while (reported := self.one.replicated_seen.changes(0.0, everything=False)) is None:
                 await asyncio.sleep(0.01)
         return reported
@@ -54,7 +55,7 @@ async def reasons(client: ExplainClient, request_id: str) -> set[str]:
         found.update({each["id"]: each for each in document["requests"]})
         return request_id in found
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         while not await there():
             await asyncio.sleep(0.02)
     detail = json.loads(await client.ask("request", {"id": request_id}))

@@ -10,6 +10,7 @@ import weakref
 from unittest.mock import Mock
 
 import pytest
+from patience import HANG_SECONDS
 from raw_http import Answer, post
 from running_gateway import CHAT, eventually
 
@@ -305,7 +306,7 @@ async def test_the_end_in_the_middle_of_a_body_is_the_end(gateway, engine, conne
     client = await connect(gateway)
     await client.send(long_request()[:-20])
     client.writer.write_eof()
-    assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert await asyncio.wait_for(client.reader.read(), HANG_SECONDS) == b""
     assert not engine.requests
 
 
@@ -316,7 +317,7 @@ async def test_an_old_proxy_that_ends_its_side_has_left(start_engine, start_gate
     await client.send(long_request().replace(b"HTTP/1.1", b"HTTP/1.0", 1))
     await eventually(lambda: engine.scheduler.running == 1)
     client.writer.write_eof()
-    assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert await asyncio.wait_for(client.reader.read(), HANG_SECONDS) == b""
     await eventually(lambda: engine.scheduler.totals.aborted == 1)
 
 

@@ -6,6 +6,7 @@ import json
 import pytest
 from api_errors import problem
 from one_gateway import *  # noqa: F403
+from patience import HANG_SECONDS
 from raw_http import Connection, post
 from running_gateway import CHAT, COMPLETIONS, RunningGateway
 
@@ -263,7 +264,7 @@ async def test_malformed_http_affects_no_other_client(gateway, engine, connect, 
     client: Connection = await connect(gateway)
     await client.send(data)
     client.writer.write_eof()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         answer = await client.reader.read()
     assert b"Traceback" not in answer
     assert not answer.startswith((b"HTTP/1.1 5", b"HTTP/1.1 2"))

@@ -15,6 +15,7 @@ from typing import Any
 import openai
 import pytest
 from levels import slow_except
+from patience import HANG_SECONDS
 from raw_http import post
 from running_gateway import CHAT, RunningGateway, eventually
 
@@ -314,7 +315,7 @@ async def test_requests_at_a_stopped_process_are_answered_elsewhere(
     assert b"x-gateway-replica: r0" in await begun.reader.readuntil(b"data: ")
 
     stopped.send_signal(signal.SIGSTOP)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         answers = await asyncio.gather(
             *(Asked.by(client, stream=n % 2 == 0, messages=text_of(seed), max_tokens=12) for n in range(6))
         )

@@ -5,6 +5,7 @@ import asyncio
 import re
 
 import pytest
+from patience import HANG_SECONDS
 from running_gateway import CHAT
 from scripted_engine import STREAM_HEAD, chunk
 
@@ -107,7 +108,10 @@ async def test_what_keeps_the_connection_alive_is_passed_on_at_once(behind, scri
         writer.write(chunk(TEXT) + chunk(DONE) + END)
 
     scripted.answer = answer
-    async with asyncio.timeout(30), behind.http.stream("POST", CHAT, json={"model": "demo"} | PROMPT) as stream:
+    async with (
+        asyncio.timeout(HANG_SECONDS),
+        behind.http.stream("POST", CHAT, json={"model": "demo"} | PROMPT) as stream,
+    ):
         pieces = stream.aiter_raw()
         got = b""
         while got != beginning:

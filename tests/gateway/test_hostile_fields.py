@@ -8,6 +8,7 @@ import time
 import httpx
 import pytest
 from one_gateway import *  # noqa: F403
+from patience import HANG_SECONDS
 from running_gateway import CHAT, COMPLETIONS, eventually, know_each_other
 from scripted_engine import ScriptedEngine, response
 from tenancy import error, key, sections, tenant
@@ -126,7 +127,7 @@ async def test_any_value_of_a_count_fails_no_other_request(scripted, start_gatew
     await eventually(lambda: len(scripted.received) == 1)
     scripted.answer = scripted.reply
     for stream in (False, True):
-        answer = await asyncio.wait_for(ask(gateway, {"stream": stream}), 20)
+        answer = await asyncio.wait_for(ask(gateway, {"stream": stream}), HANG_SECONDS)
         assert answer.status_code == 200, answer.text
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
@@ -153,7 +154,7 @@ async def test_a_huge_count_changes_nothing_for_other_requests(scripted, start_g
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(first), 0.5)
         scripted.answer = scripted.reply
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             answer = await ask(gateway, {})
         assert answer.status_code == 200, answer.text
         first.cancel()

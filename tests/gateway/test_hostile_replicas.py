@@ -9,6 +9,7 @@ import httpx
 import pytest
 import structlog
 from api_errors import problem
+from patience import HANG_SECONDS
 from raw_http import post
 from running_gateway import CHAT, RunningGateway, eventually, settings_for
 from scripted_engine import STREAM_HEAD, ScriptedEngine, chunk, response
@@ -284,7 +285,7 @@ async def test_what_follows_an_engine_s_own_failure_is_bounded(scripted, start_g
                 written += 2**14
 
     scripted.answer = endless
-    answer = await asyncio.wait_for(gateway.send(STREAM), 20)
+    answer = await asyncio.wait_for(gateway.send(STREAM), HANG_SECONDS)
     assert b'"error"' in answer.content
     assert written < 16 * MIB
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from patience import HANG_SECONDS
 from raw_http import Connection
 from running_gateway import CHAT, eventually
 
@@ -165,7 +166,7 @@ async def test_no_key_is_in_any_log_error_metric_or_page(start_engine, tmp_path,
                 assert shown.status_code == 200
                 assert len(shown.text) > 100
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), HANG_SECONDS) == 0
     finally:
         if process.returncode is None:
             process.kill()

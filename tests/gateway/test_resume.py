@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from patience import HANG_SECONDS
 from running_gateway import CHAT, COMPLETIONS, eventually
 
 from gateway.core.engine_facts import EngineKind
@@ -438,7 +439,7 @@ async def test_a_process_that_dies_or_stands_still(start_gateway, start_engine, 
             break
     expected = await undisturbed(start_engine, CHAT, body)
     raw = b""
-    async with asyncio.timeout(60), gateway.http.stream("POST", CHAT, json=body | {"stream": True}) as answer:
+    async with asyncio.timeout(HANG_SECONDS), gateway.http.stream("POST", CHAT, json=body | {"stream": True}) as answer:
         assert answer.headers["x-gateway-replica"] == "r0"
         async for piece in answer.aiter_raw():
             if begins(raw, piece):

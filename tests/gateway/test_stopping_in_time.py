@@ -6,6 +6,7 @@ import time
 import httpx
 import pytest
 from levels import slow_except
+from patience import HANG_SECONDS
 from raw_http import Connection, post
 from running_gateway import CHAT, eventually
 from silent_peers import KINDS, settle
@@ -55,7 +56,7 @@ async def test_open_streams_get_their_time_and_then_an_error(serve, start_engine
     for stream in streams:
         closing.callback(stream.abort)
         await stream.send(post(CHAT, BODY))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             await stream.reader.readuntil(b"data: ")
     await settle()
     silent.freeze()

@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import HANG_SECONDS
 from raw_http import post
 from running_gateway import CHAT, COMPLETIONS
 from scripted_engine import STREAM_HEAD, chunk
@@ -45,7 +46,7 @@ async def test_each_event_arrives_before_the_next_one_is_sent(behind, scripted, 
     scripted.answer = answer
     client = await connect(behind)
     await client.send(post(CHAT, BODY))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         head = await client.reader.readuntil(b"\r\n\r\n")
         assert b"200 OK" in head
         for number in range(5):
@@ -60,7 +61,7 @@ async def test_a_client_of_http_1_0_gets_a_stream_without_chunks(behind, scripte
     scripted.says(STREAM_HEAD, *map(chunk, events), END, pause=0.01)
     client = await connect(behind)
     await client.send(post(CHAT, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         head = await client.reader.readuntil(b"\r\n\r\n")
         assert b"transfer-encoding" not in head.lower()
         assert await client.reader.read() == b"".join(events)

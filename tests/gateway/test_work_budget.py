@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import orjson
 import pytest
+from patience import HANG_SECONDS
 from raw_http import Connection
 from running_gateway import eventually
 from test_http_limits import Echo
@@ -159,7 +160,7 @@ async def test_a_connection_beyond_the_budget_has_no_more_time_than_others(closi
     await server.listen([listener])
     closing.push_async_callback(server.close)
     port = listener.getsockname()[1]
-    ended = await asyncio.wait_for(asyncio.gather(*(send_for_ever(port) for _ in range(CONNECTIONS))), 60)
+    ended = await asyncio.wait_for(asyncio.gather(*(send_for_ever(port) for _ in range(CONNECTIONS))), HANG_SECONDS)
     assert ended == [b"HTTP/1.1 408"] * CONNECTIONS
 
 

@@ -16,6 +16,7 @@ import httpx
 import pytest
 import yaml
 from fork_server import children
+from patience import HANG_SECONDS
 from raw_http import Connection, post
 from running_gateway import CHAT, Metrics, eventually
 from serving import COMMAND, Serving
@@ -192,7 +193,7 @@ async def test_what_happens_in_any_worker_is_sent_live(several, start_engine):
         assert await anext(lines) == "event: replicas"
         await running.ask(20)
         assert sorted(running.settled()) == [0, 1]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             async for line in lines:
                 if line.startswith("data: ") and "requests" in (reported_of := json.loads(line[6:])):
                     reported += [row["id"] for row in reported_of["requests"]]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from http_client.reading import reading
+from patience import HANG_SECONDS
 
 from gateway.http_client import Broken, HttpClient, NotConnected, Origin, TransportError
 from gateway.http_client import client as client_module
@@ -70,7 +71,7 @@ async def ask(client, origin, method="POST", body=b"{}"):
 
 async def closed(server, count):
     """Wait until the client has closed so many connections."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         while server.left != count:
             await asyncio.sleep(0.01)
 
@@ -210,28 +211,28 @@ async def test_silence_ends_a_short_exchange(client):
     async with Server([None]) as server:
         with pytest.raises(TransportError, match=r"0\.1 seconds"):
             await client.fetch("POST", server.origin, "/", [], b"", timeout_seconds=0.1)
-        await asyncio.wait_for(server.closed_early.wait(), 30)
+        await asyncio.wait_for(server.closed_early.wait(), HANG_SECONDS)
 
 
 @pytest.mark.parametrize("script", [[None], [b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\npart", None]])
 async def test_cancelled_exchange_closes_the_connection_at_once(client, script):
     async with Server(script) as server:
         task = asyncio.create_task(ask(client, server.origin))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             while not server.requests:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)  # what the server sends of its response comes
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(server.closed_early.wait(), 30)
+        await asyncio.wait_for(server.closed_early.wait(), HANG_SECONDS)
 
 
 async def test_exchange_left_half_read_closes_the_connection(client):
     async with Server([b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\npart", None]) as server:
         async with reading(client, "POST", server.origin, "/", [], b"") as response:
             assert await response.read() == b"part"
-        await asyncio.wait_for(server.closed_early.wait(), 30)
+        await asyncio.wait_for(server.closed_early.wait(), HANG_SECONDS)
 
 
 async def test_connection_idle_for_too_long_is_not_used_again(client, monkeypatch):

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 import structlog
 from http_client.reading import reading
+from patience import HANG_SECONDS
 
 from gateway.http_client import Broken, HttpClient, Origin, ResponseTooLarge, TransportError
 from gateway.http_client.connection import Connection
@@ -113,7 +114,7 @@ async def test_bytes_that_are_no_body_are_bounded(client, beginning, repeated):
     async with Server(without_end(beginning, repeated)) as server:
         with pytest.raises(Broken):
             await post(client, server.origin)
-        await asyncio.wait_for(server.over.wait(), 20)
+        await asyncio.wait_for(server.over.wait(), HANG_SECONDS)
         # What was taken, and what lies in the sockets' buffers.
         assert server.written < 12 * MIB
 
@@ -122,7 +123,7 @@ async def test_chunk_extensions_are_bounded_over_the_whole_response(client):
     async with Server(without_end(CHUNKED, b"1;" + b"x" * 1000 + b"\r\nX\r\n")) as server:
         with pytest.raises(Broken):
             await post(client, server.origin)
-        await asyncio.wait_for(server.over.wait(), 20)
+        await asyncio.wait_for(server.over.wait(), HANG_SECONDS)
         assert server.written < 12 * MIB
 
 
@@ -133,7 +134,7 @@ async def test_pieces_that_are_not_read_are_bounded_in_number(client, monkeypatc
     whole = CHUNKED + b"1\r\nX\r\n" * 300_000 + b"0\r\n\r\n"
     async with Server(says(whole)) as server:
         async with reading(client, "POST", server.origin, "/x", []) as response:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while len(pieces) <= 1000:
                     await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)
@@ -203,7 +204,7 @@ async def test_a_body_larger_than_accepted_ends_the_exchange(client):
     async with Server(without_end(b"HTTP/1.1 200 OK\r\n\r\n", b"x")) as server:
         with pytest.raises(ResponseTooLarge):
             await post(client, server.origin)
-        await asyncio.wait_for(server.over.wait(), 20)
+        await asyncio.wait_for(server.over.wait(), HANG_SECONDS)
         assert server.written < 16 * MIB
 
 
@@ -213,7 +214,7 @@ async def test_what_answered_too_much_is_named_by_its_whole_path(client, below, 
         origin = Origin.parse(f"http://{server.origin.authority}{below}")
         with pytest.raises(ResponseTooLarge) as failed:
             await client.fetch("POST", origin, path, [], timeout_seconds=20, max_bytes=2048)
-        await asyncio.wait_for(server.over.wait(), 20)
+        await asyncio.wait_for(server.over.wait(), HANG_SECONDS)
     assert str(failed.value) == f"{below}{path} answered more than 2 KiB"
 
 
@@ -229,7 +230,7 @@ async def test_a_request_that_was_not_written_completely_is_not_followed_by_anot
 
     async with Server(exchange) as server:
         assert await post(client, server.origin, b"x" * (15 * 10**6)) == (400, b"ok")
-        assert await asyncio.wait_for(post(client, server.origin), 10) == (200, b"ok")
+        assert await asyncio.wait_for(post(client, server.origin), HANG_SECONDS) == (200, b"ok")
         assert server.connections == 2
 
 
@@ -263,7 +264,7 @@ async def test_a_response_on_an_idle_connection_is_not_the_answer_to_the_next_re
     async with Server(says(OK, OTHER, pause=0.05)) as server:
         with structlog.testing.capture_logs() as logs:
             assert await post(client, server.origin) == (200, b"ok")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while not logs:
                     await asyncio.sleep(0.01)
             assert await post(client, server.origin) == (200, b"ok")

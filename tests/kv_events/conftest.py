@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 import uvloop
+from patience import HANG_SECONDS
 
 
 @pytest.fixture
@@ -10,7 +11,7 @@ def run():
 
     def run(function, *arguments):
         async def bounded():
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_SECONDS):
                 return await function(*arguments)
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

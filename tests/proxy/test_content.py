@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from patience import HANG_SECONDS
 from pieces import asking, opening, said
 from relaying import Exchange, watched
 
@@ -199,7 +200,7 @@ class Client:
 
 
 async def ended(relay):
-    return await asyncio.wait_for(relay.ended, 30)
+    return await asyncio.wait_for(relay.ended, HANG_SECONDS)
 
 
 def streaming(**seconds):

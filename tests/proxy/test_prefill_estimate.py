@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from fleets import MODEL, replica
+from patience import HANG_SECONDS
 from pieces import asking
 
 from gateway.core.decision import Decision, DecisionKind
@@ -45,7 +46,7 @@ def attempting(prefill_seconds, *, stream=False):
 async def test_the_prefill_ends_while_the_answer_is_waited_for():
     attempt, at, capacity = attempting(0.01)
     assert at.prefill_tokens == TOKENS
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while at.prefill_tokens:
             await asyncio.sleep(0.001)
     assert (capacity, at.requests) == ([MODEL], 1)

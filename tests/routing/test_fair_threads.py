@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from patience import HANG_SECONDS
 
 from gateway.core.errors import Overloaded
 from gateway.core.ids import TenantId
@@ -23,7 +24,7 @@ class Work:
 
     def job(self, name: str) -> str:
         self.begun.append(name)
-        assert self.go.setdefault(name, threading.Event()).wait(30)
+        assert self.go.setdefault(name, threading.Event()).wait(HANG_SECONDS)
         return name
 
     def let_go(self, *names: str) -> None:
@@ -53,7 +54,7 @@ def make(work):
 
 
 async def begun(work, count):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(work.begun) < count:
             await asyncio.sleep(0.001)
     await asyncio.sleep(0.02)

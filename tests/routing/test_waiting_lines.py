@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from patience import HANG_SECONDS
 
 from gateway.config.routing_settings import QueueSettings
 from gateway.core.errors import NoReplica, Overloaded
@@ -177,7 +178,7 @@ async def test_an_unreported_change_is_seen_soon(queue_setup):
     task = w.asks("one")
     await settle()
     w.places[A] = 1
-    await asyncio.wait_for(task, 30)
+    await asyncio.wait_for(task, HANG_SECONDS)
 
 
 async def test_more_than_may_wait_are_refused(queue_setup):
@@ -319,7 +320,7 @@ async def test_one_can_wait_until_no_request_is_in_flight(queue_setup):
     await settle()
     assert not other.done()
     await w.frees(A)
-    await asyncio.wait_for(other, 30)
+    await asyncio.wait_for(other, HANG_SECONDS)
     assert w.names == ["client"]
 
 
@@ -333,7 +334,7 @@ async def test_minds_that_change_are_noticed(queue_setup):
     await w.frees(B, 40)
     assert w.sent == []
     now = B
-    await asyncio.wait_for(asyncio.gather(*w.tasks), 20)
+    await asyncio.wait_for(asyncio.gather(*w.tasks), HANG_SECONDS)
     assert len(w.sent) == 40
 
 
@@ -346,5 +347,5 @@ async def test_a_long_line_is_gone_through_in_time(queue_setup):
     await settle()
     now = B
     w.places[B] = 200
-    await asyncio.wait_for(asyncio.gather(*w.tasks), 20)
+    await asyncio.wait_for(asyncio.gather(*w.tasks), HANG_SECONDS)
     assert len(w.sent) == 200

@@ -8,6 +8,7 @@ import sys
 
 import fork_server
 import pytest
+from patience import HANG_SECONDS
 
 COMMAND = [sys.executable, "-m", "gateway"]
 
@@ -37,7 +38,7 @@ def test_signals_reach_it_and_it_is_no_child_of_the_server_that_stays(number, co
         assert "simulated engine" in process.stdout.readline()
         assert process.pid in fork_server.children(os.getpid(), "gateway")
         process.send_signal(number)
-        assert process.wait(30) == code
+        assert process.wait(HANG_SECONDS) == code
     assert process.pid not in fork_server.children(os.getpid(), "gateway")
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)

@@ -92,7 +92,7 @@ async def replay(endpoint: str, start: int = 0) -> list[Batch]:
         await socket.send_multipart([b"", start.to_bytes(8, "big")])
         got = []
         while True:
-            empty, topic, sequence, payload = await asyncio.wait_for(socket.recv_multipart(), 30)
+            empty, topic, sequence, payload = await asyncio.wait_for(socket.recv_multipart(), HANG_SECONDS)
             assert empty == b""
             if sequence == b"\xff" * 8:
                 assert (topic, payload) == (b"", b"")

@@ -3,6 +3,7 @@ import json
 
 import httpx
 import pytest
+from patience import HANG_SECONDS
 from prometheus_client.parser import text_string_to_metric_families
 
 CHAT = "/v1/chat/completions"
@@ -470,7 +471,7 @@ async def test_a_client_that_goes_away_frees_everything_at_once(start, connect, 
         await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while engine.scheduler.running or engine.cache.free_blocks != engine.cache.usable_blocks:
             await asyncio.sleep(0.001)
     assert engine.scheduler.totals.aborted == 3

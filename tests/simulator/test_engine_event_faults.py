@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 from event_reader import Mirror, Subscriber, fill, held, local, replay
+from patience import HANG_SECONDS
 
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.faults import FaultSpec
@@ -128,7 +129,7 @@ async def test_a_closed_socket_refuses_until_the_end_of_the_fault(tuned):
                 continue
             writer.close()
 
-    await asyncio.wait_for(refused(), 30)
+    await asyncio.wait_for(refused(), HANG_SECONDS)
     assert await kept(engine, last) == [1, 2]
     await engine.set_fault("")
     assert engine.event_endpoints == [endpoint]

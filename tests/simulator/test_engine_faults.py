@@ -3,6 +3,7 @@ import json
 
 import httpx
 import pytest
+from patience import HANG_SECONDS
 
 from gateway.simulator.config import EngineConfig
 from gateway.simulator.faults import WITH_VALUE, Fault, FaultSpec
@@ -117,7 +118,7 @@ async def test_die_mid_stream_sends_so_many_events_and_frees_the_rest(start, con
     assert len(got) == events + 1
     assert all(line.startswith("data: {") for line in got[:-1])
     assert got[-1] == "RemoteProtocolError"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while engine.cache.free_blocks != engine.cache.usable_blocks:
             await asyncio.sleep(0.001)
 

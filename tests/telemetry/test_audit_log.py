@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import HANG_SECONDS
 from records import ACME, lines_of, refusal, request, settlement, space_end
 
 from gateway.config.telemetry_settings import AuditSettings
@@ -182,7 +183,7 @@ async def test_merged_refusals_are_written_while_the_gateway_runs(tmp_path, monk
     log.start()
     for count in (1, 2):
         log.on_refused(refusal(401, "invalid_api_key"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             while not file.exists() or len(lines_of(file)) < count:
                 await asyncio.sleep(0.01)
     await log.stop()
@@ -317,11 +318,11 @@ async def test_lines_appear_while_the_gateway_runs(tmp_path):
     log = AuditLog(AuditSettings(file=str(file)), lambda: None)
     log.start()
     log.record(AuditEvent("early"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while not file.exists() or not file.read_text():
             await asyncio.sleep(0.01)
     log.record(AuditEvent("later"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(lines_of(file)) < 2:
             await asyncio.sleep(0.01)
     await log.stop()

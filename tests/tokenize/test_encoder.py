@@ -5,6 +5,7 @@ import threading
 
 import orjson
 import pytest
+from patience import HANG_SECONDS
 
 from gateway.core.errors import TokenizerUnavailable
 from gateway.core.ids import ModelId, RequestId
@@ -60,7 +61,7 @@ class Slow:
         self.released = threading.Event()
 
     def encode(self, endpoint, fields):
-        assert self.released.wait(10)
+        assert self.released.wait(HANG_SECONDS)
         return (b"\1\0\0\0",)
 
     encode_text = None

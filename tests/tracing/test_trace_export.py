@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import structlog
+from patience import HANG_SECONDS
 from running_gateway import eventually
 from tenancy import ask_as, key, sections, tenant
 
@@ -100,7 +101,7 @@ async def test_a_collector_that_hangs_holds_up_neither_requests_nor_the_end(star
             assert (await gateway.ask()).status_code == 200
         # Five traces and what is being sent fit; the others are left out, and counted.
         assert 4 <= await errors(gateway) <= 6
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             await gateway.gateway._tracing.stop()
     assert [line["event"] for line in logs if line["event"].startswith("tracing")] == [
         "tracing_failing",

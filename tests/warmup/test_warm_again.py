@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from fake_gateway import FakeGateway, eventually, settled
+from patience import HANG_SECONDS
 
 from gateway.config.warmup_settings import WarmAgainSettings, WarmSettings
 from gateway.core.application import Application
@@ -64,7 +65,7 @@ async def job_of(warmer, cause):
         found.update(next((job for job in jobs if job["cause"] == cause and job["state"] != "running"), {}))
         return bool(found)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         while not await look():
             await settled()
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+from patience import HANG_SECONDS
 from pydantic import ValidationError
 from screening import SECRET, chat, screening, system
 from test_screen import idle
@@ -262,7 +263,7 @@ async def test_one_that_answers_again_is_asked_again(pause):
         for number in range(detector_pause.FAILURES_IN_A_ROW + 1):
             await screen.inspect(chat(system(f"Anna {number}"), mode="mask"))
         hook.answer = names
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             while True:
                 result = await screen.inspect(chat(system("Anna"), mode="mask"))
                 if result.fields["messages"][0]["content"] == "[person_name]":

@@ -6,6 +6,7 @@ import traceback
 
 import pytest
 import structlog
+from patience import HANG_SECONDS
 from screening import SECRET, chat, request, screening, system
 
 from gateway.canon.pii.counting import Tally
@@ -24,7 +25,7 @@ FOUND = PersonalFinding("email", "messages[0].content", 9, len(SECRET))
 
 async def idle(screen, observer, count):
     """Until so many findings were reported."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(observer.seen) < count:
             await asyncio.sleep(0.001)
 
