@@ -1,6 +1,8 @@
 """The parts of the test suite: every test is in one of them, and a flaky test fails the run."""
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import parts
@@ -55,7 +57,7 @@ def test_all_well(monkeypatch, capsys):
 
     monkeypatch.setattr(parts, "run", run)
     assert parts.main([Level.FAST]) == 0
-    assert seen[-1][0] == "timed"
+    assert {name for name, _ in seen} == {part.name for part in [*PARTS, ALONE]}
     assert all("not slow and not engine" in options for _, options in seen)
     seen.clear()
     assert parts.main([Level.DEEP, "pure"]) == 0
@@ -63,3 +65,25 @@ def test_all_well(monkeypatch, capsys):
     assert name == "pure"
     assert "--hypothesis-profile=deep" in options
     assert "hypothesis and not engine" in options
+
+
+def test_few_parts_run_at_once_and_those_that_measure_time_after_the_others(monkeypatch):
+    lock, running, began = threading.Lock(), set(), []
+
+    def run(part: Part, *options: str, nice: int = 0) -> Result:
+        with lock:
+            running.add(part.name)
+            began.append((part.name, running - units, running & units, nice))
+        time.sleep(0.02)
+        with lock:
+            running.remove(part.name)
+        return Result(part, os.EX_OK, [])
+
+    units = {unit.name for unit in UNITS}
+    monkeypatch.setattr(parts, "run", run)
+    assert parts.main([Level.ALL]) == 0
+    assert max(len(others) for _, others, _, _ in began) == 3
+    assert max(len(beside) for _, _, beside, _ in began) == 2
+    assert [others for name, others, _, _ in began if name == "timed"] == [{"timed"}]
+    assert [name for name, *_ in began if name not in units][-1] == "timed"
+    assert all((nice > 0) == (name in units) for name, _, _, nice in began)
