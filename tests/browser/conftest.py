@@ -1,8 +1,11 @@
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from playwright.sync_api import Browser
@@ -12,8 +15,10 @@ from browser.processes import Demo
 from browser.stage import Stage, play, staged, wait_for_requests
 
 Visit = Callable[..., Visitor]
+Running = TypeVar("Running", Demo, Stage)
 
 DEMO_REQUESTS = 200
+RECENT_SECONDS = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,21 +35,56 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+@contextmanager
+def renewed(begun: Callable[[], AbstractContextManager[Running]]) -> Iterator[Callable[[], Running]]:
+    """Gives what tests share, begun anew once its requests are too old: pages show those of the last 15 minutes."""
+    current: list[tuple[float, Running]] = []
+    with ExitStack() as stack:
+
+        def get() -> Running:
+            if not current or time.monotonic() - current[0][0] > RECENT_SECONDS:
+                stack.close()
+                current[:] = [(time.monotonic(), stack.enter_context(begun()))]
+            return current[0][1]
+
+        yield get
+
+
 @pytest.fixture(scope="package")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+def recent_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Demo]]:
+    @contextmanager
+    def begun() -> Iterator[Demo]:
+        with Demo(tmp_path_factory.mktemp("demo")) as running:
+            wait_for_requests(running.ready(), DEMO_REQUESTS)
+            running.pause()
+            yield running
+
+    with renewed(begun) as get:
+        yield get
+
+
+@pytest.fixture
+def demo(recent_demo: Callable[[], Demo]) -> Demo:
     """The demo, with some hundred requests shown, and no more to come."""
-    with Demo(tmp_path_factory.mktemp("demo")) as running:
-        wait_for_requests(running.ready(), DEMO_REQUESTS)
-        running.pause()
-        yield running
+    return recent_demo()
 
 
 @pytest.fixture(scope="package")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def recent_known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Stage]]:
+    @contextmanager
+    def begun() -> Iterator[Stage]:
+        with staged(tmp_path_factory.mktemp("known")) as stage:
+            play(stage)
+            yield stage
+
+    with renewed(begun) as get:
+        yield get
+
+
+@pytest.fixture
+def known(recent_known: Callable[[], Stage]) -> Stage:
     """A gateway whose requests are all known. Nothing may be changed there."""
-    with staged(tmp_path_factory.mktemp("known")) as stage:
-        play(stage)
-        yield stage
+    return recent_known()
 
 
 @pytest.fixture(scope="package")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
+import fork_server
 import pytest
 
 from gateway.canon.rule import Detected, Edit, RuleContext
@@ -480,7 +481,7 @@ def test_help_shows_an_example():
 
 def test_a_reader_may_stop_early(file):
     path = file(chat(*[UNTIDY, QUESTION] * 400))
-    with subprocess.Popen(
+    with fork_server.launch(
         [sys.executable, "-m", "gateway", "canon", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as shown:
         shown.stdout.readline()

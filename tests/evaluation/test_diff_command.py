@@ -4,10 +4,10 @@ import argparse
 import io
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 import yaml
 
@@ -271,9 +271,7 @@ def test_one_request_may_come_from_standard_input(tmp_path, capsys, monkeypatch)
 
 
 def test_help_shows_an_example():
-    shown = subprocess.run(
-        [sys.executable, "-m", "gateway", "diff", "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    shown = fork_server.run([sys.executable, "-m", "gateway", "diff", "--help"]).stdout
     assert "prefix-gateway diff monday.json tuesday.json" in shown
     assert "exit code: 0" in shown
 

@@ -137,14 +137,19 @@ class RunningGateway:
     async def settled(self, requests: int) -> Metrics:
         """Wait until that many requests are accounted for and nothing is in flight; returns the metrics."""
 
+        found = await self.metrics()
+
         async def over() -> bool:
+            nonlocal found
+            if found.value("gateway_requests_total") >= requests and not found.value("gateway_replica_inflight"):
+                return True
             found = await self.metrics()
-            return found.value("gateway_requests_total") >= requests and not await self.in_flight()
+            return False
 
         await eventually(over)
-        loads = [replica["prefill_tokens_in_flight"] for replica in (await self.replicas()).values()]
-        assert not any(loads)
-        return await self.metrics()
+        for replica in (await self.replicas()).values():
+            assert (replica["requests"], replica["prefill_tokens_in_flight"]) == (0, 0)
+        return found
 
 
 def held_answers(engine: SimulatedEngine) -> asyncio.Event:
@@ -175,8 +180,11 @@ async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float
     """Wait until something holds; fail after ``seconds``."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
+            pause = 0.005
             while not await _awaited(holds()):
-                await asyncio.sleep(0.01)
+                # Asking takes time from what is waited for.
+                pause = min(1.3 * pause, 0.1)
+                await asyncio.sleep(pause)
             return
     raise AssertionError(f"did not come true within {seconds} s: {_name(holds)}")
 

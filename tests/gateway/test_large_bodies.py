@@ -37,8 +37,13 @@ def chat(more: bytes = b"", content: bytes = b"Hi", behind: bytes = b"") -> byte
     return b'{"model":"demo",%b"messages":%b}' % (more, messages)
 
 
-def filled(piece: bytes) -> bytes:
-    return piece * ((16 * MIB - 1000) // len(piece))
+def filled(piece: bytes, size: int = 16 * MIB - 1000) -> bytes:
+    return piece * (size // len(piece))
+
+
+def twice_filled(piece: bytes) -> bytes:
+    """Twice what one call may work on."""
+    return filled(piece, 2 * MOST_AT_ONCE)
 
 
 def members(count: int) -> str:
@@ -79,19 +84,19 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
 
 SERVED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "members": (CHAT, lambda: chat(b'"x":' + members(190_000).encode() + b",")),
-    "backslashes": (CHAT, lambda: chat(b'"x":"' + filled(b"\\\\") + b'",')),
-    "backslashes and a salt": (CHAT, lambda: chat(b'"cache_salt":"s","x":"' + filled(b"\\\\") + b'",')),
+    "backslashes": (CHAT, lambda: chat(b'"x":"' + twice_filled(b"\\\\") + b'",')),
+    "backslashes and a salt": (CHAT, lambda: chat(b'"cache_salt":"s","x":"' + twice_filled(b"\\\\") + b'",')),
     "NaN": (CHAT, lambda: chat(b'"x":[' + b"0," * 1_000_000 + b"NaN],")),
-    "escapes": (CHAT, lambda: chat(content=filled(b"\\u6f22"))),
+    "escapes": (CHAT, lambda: chat(content=twice_filled(b"\\u6f22"))),
     "text": (CHAT, lambda: chat(content=filled(b"some words of a text "))),
-    "spaces": (CHAT, lambda: b"{" + filled(b" ") + chat()[1:]),
-    "Chinese": (CHAT, lambda: chat(content=filled("漢字".encode()))),
-    "emoji": (CHAT, lambda: chat(content=filled("😀".encode()))),
+    "spaces": (CHAT, lambda: b"{" + twice_filled(b" ") + chat()[1:]),
+    "Chinese": (CHAT, lambda: chat(content=twice_filled("漢字".encode()))),
+    "emoji": (CHAT, lambda: chat(content=twice_filled("😀".encode()))),
     "an image": (
         CHAT,
         lambda: chat(
             behind=b',{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,%b"}}]}'
-            % filled(b"QUJD")
+            % twice_filled(b"QUJD")
         ),
     ),
     "keys in arguments": (CHAT, lambda: chat(behind=calling(members(190_000)))),
@@ -99,7 +104,7 @@ SERVED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "keys of a tool": (CHAT, lambda: with_tool(members(190_000))),
     "messages": (CHAT, lambda: chat(behind=b',{"role":"user","content":"x"}' * 60_000)),
     "system messages": (CHAT, lambda: chat(behind=b',{"role":"system","content":"x"}' * 60_000)),
-    "prompt": (COMPLETIONS, lambda: prompts(b'"' + filled(b"some words of a text ") + b'"')),
+    "prompt": (COMPLETIONS, lambda: prompts(b'"' + twice_filled(b"some words of a text ") + b'"')),
     "ids": (COMPLETIONS, lambda: prompts(ids(1_000_000))),
     "prompts of ids": (COMPLETIONS, lambda: prompts(b"[" + b",".join([ids(200)] * 4096) + b"]")),
 }

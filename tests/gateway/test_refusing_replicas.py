@@ -53,12 +53,14 @@ def says(scripted, status, body):
     scripted.says(response(body, *location, "www-authenticate: Basic", status=f"{status} X"))
 
 
-@pytest.fixture(params=[False, True], ids=["whole", "stream"])
-def stream(request):
-    return request.param
+def asked(refusals):
+    """Each refusal of a request for a whole answer, and one of each class of status of one for a stream."""
+    streamed = [name for name in refusals if name in ("key", "path", "moved")]
+    cases = [(False, name) for name in refusals] + [(True, name) for name in streamed]
+    return [pytest.param(stream, *refusals[name], id=f"{name}{', stream' * stream}") for stream, name in cases]
 
 
-@pytest.mark.parametrize(("status", "body", "where"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("stream", "status", "body", "where"), asked(REFUSALS))
 async def test_another_replica_answers(start_gateway, start_engine, scripted, stream, status, body, where):
     says(scripted, status, body)
     gateway = await start_gateway(scripted, await start_engine(), **TURNS)
@@ -84,6 +86,7 @@ async def test_another_replica_answers(start_gateway, start_engine, scripted, st
     assert (await gateway.replicas())["r1"]["refusal"] == ""
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_a_403_may_be_the_requests_fault_three_in_a_row_are_not(start_gateway, start_engine, scripted, stream):
     status, body, where = FORBIDDEN
     says(scripted, status, body)
@@ -100,7 +103,7 @@ async def test_a_403_may_be_the_requests_fault_three_in_a_row_are_not(start_gate
     assert len(scripted.received) == 3
 
 
-@pytest.mark.parametrize(("status", "body", "where"), [*REFUSALS.values(), FORBIDDEN], ids=[*REFUSALS, "forbidden"])
+@pytest.mark.parametrize(("stream", "status", "body", "where"), asked(REFUSALS | {"forbidden": FORBIDDEN}))
 async def test_the_client_gets_one_502_if_all_refuse(behind, scripted, stream, status, body, where):
     says(scripted, status, body)
     answer = await behind.ask(stream=stream)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import fork_server
 import pytest
 import structlog
 import yaml
@@ -137,9 +138,7 @@ def test_a_bad_timeout_ends_with_2(capsys, seconds):
 
 
 def test_help_shows_examples_and_exit_codes():
-    shown = subprocess.run(
-        [sys.executable, "-m", "gateway", "doctor", "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    shown = fork_server.run([sys.executable, "-m", "gateway", "doctor", "--help"]).stdout
     assert "prefix-gateway doctor --config config/gateway.yaml" in shown
     assert "exit code: 0 nothing found, 1 a finding, 2" in shown
 
