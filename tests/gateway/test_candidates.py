@@ -23,7 +23,7 @@ OWN_SIZE = 48
 def request(*, headers=(), regions=(), tried=(), warmup=None):
     """The context of a request, as far as the finder reads it."""
     tenant = SimpleNamespace(regions=frozenset(regions))
-    asked = SimpleNamespace(headers=headers, caller=SimpleNamespace(tenant=tenant), warmup_target=warmup)
+    asked = SimpleNamespace(headers=headers, caller=SimpleNamespace(tenant=tenant), warmup_target=warmup, path="")
     return SimpleNamespace(encoded=SimpleNamespace(request=asked, model=SimpleNamespace(id=MODEL)), tried=tried)
 
 

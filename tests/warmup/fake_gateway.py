@@ -124,6 +124,9 @@ class FakeReplica:
         self.draining = False
         self.ranks = ranks
 
+    def serves(self):
+        return True
+
     @property
     def targets(self):
         return [Target(self.id, rank) for rank in range(self.ranks)]
