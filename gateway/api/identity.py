@@ -15,8 +15,7 @@ import orjson
 from gateway.core.api_keys import redacted
 from gateway.core.request import NO_IDENTITY, RequestIdentity
 
-_LONGEST = 4096
-_SHOWN_CHARS = 128
+_LONGEST, _SHOWN_CHARS = 4096, 128
 
 
 _Kind = Literal["session", "group", "person"]

@@ -154,10 +154,9 @@ class ReplicaSettings(TlsSettings):
 
 
 class AddedReplica(ReplicaSettings):
-    """A replica that an operator adds at the admin port."""
+    """A replica that an operator adds at the admin port, to the model of this id."""
 
     model: str
-    """Id of the model that it serves."""
 
 
 def region_name(region: str) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from gateway.core.ids import BlockHash, Target
 from gateway.core.ports import SettledPrompt
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.core.request import ChatRequest
+from gateway.core.request import NO_IDENTITY, ChatRequest
 from gateway.stats.hot_prefixes import HotPrefixes
 
 _TARGETS_KEPT = 16
@@ -121,6 +121,7 @@ class HotPrompts:
             fields={} if salt is None else {"cache_salt": salt},
             headers=((b"content-type", b"application/json"),),
             session=None,
+            identity=NO_IDENTITY,
             peer="",
             timeout_seconds=None,
             dropped=None,

@@ -11,6 +11,7 @@ from explained_requests import request
 
 from gateway.core.canonical import Canonicalized, RuleMode, RuleName
 from gateway.core.explanation import CacheEvent, CacheHistory, ReplicaPrefix, ReplyChoice
+from gateway.core.request import RequestIdentity
 from gateway.explain.worker import repeats
 from gateway.explain.worker.explain_client import COMMAND
 from gateway.explain.worker.explain_messages import CanonOptions
@@ -136,6 +137,8 @@ async def test_what_an_explanation_depends_on_is_sent_as_a_whole(tmp_path):
         {"tenant": "bank"},
         {"source": "batch"},
         {"session": "s1"},
+        {"identity": RequestIdentity("s1", "agent")},
+        {"dialect": "messages"},
         {"replica": "r9"},
         {"life": "b"},
         {"completion_tokens": 6},

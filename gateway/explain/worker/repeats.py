@@ -130,6 +130,7 @@ def identity_of(record: RequestRecord) -> Identity | None:
         record.endpoint,
         record.tenant_label,
         record.source,
+        record.session,
         record.identity,
         record.dialect,
         record.prompt,
