@@ -33,6 +33,7 @@ def attempting(prefill_seconds, *, stream=False):
         sequences=1,
         rules=(),
         cut_messages=0,
+        answer_limit=0,
         is_text=False,
     )
     context = SimpleNamespace(
