@@ -547,3 +547,12 @@ async def test_without_redis_stateless_requests_go_on(sdk, engine, start_gateway
         return "x-gateway-warning" not in raw.headers
 
     await eventually(stores_again)
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}, {"background": True}])
+async def test_a_request_is_in_no_reference_cycle(gateway, cyclic, fields):
+    for _ in range(2):
+        await gateway.http.post(PATH, json={**SHORT, "input": "Hello.", **fields})
+    await gateway.settled(2)
+    await asyncio.sleep(0)
+    assert cyclic() == {}
