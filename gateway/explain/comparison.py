@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.advice import advice_for, advice_on, rules_applied
-from gateway.core.diagnosis import PromptDiagnosis, NamedRequest
+from gateway.core.diagnosis import NamedRequest, PromptDiagnosis
 from gateway.core.explanation import Difference, Explanation, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung

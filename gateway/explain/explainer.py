@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, PromptDiagnosis, NamedRequest
+from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, NamedRequest, PromptDiagnosis
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,

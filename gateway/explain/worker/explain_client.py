@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from gateway.config.telemetry_settings import ExplainSettings
-from gateway.core.diagnosis import UNAVAILABLE, PromptDiagnosis, NamedRequest
+from gateway.core.diagnosis import UNAVAILABLE, NamedRequest, PromptDiagnosis
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
