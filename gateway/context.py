@@ -15,7 +15,7 @@ from gateway.canon.token_counts import TokenCounts
 from gateway.core.block_chain import BlockChain
 from gateway.core.canonical import Canonicalized, RuleName
 from gateway.core.decision import Decision
-from gateway.core.diagnosis import Diagnosis
+from gateway.core.diagnosis import PromptDiagnosis
 from gateway.core.errors import DeadlineExceeded, GatewayError, NoReplica, ShuttingDown, UpstreamFailed, UpstreamTimeout
 from gateway.core.explanation import ReplicaPrefix
 from gateway.core.ids import ModelId, ReplicaId, Target
@@ -192,7 +192,7 @@ class RequestContext(msgspec.Struct, eq=False):
     """Joins the next replica's stream to these events; None if there are none."""
     stream: ResumableStream | None = None
     """Wraps the sink if the stream can be continued at another replica."""
-    diagnosis: Diagnosis | None = None
+    diagnosis: PromptDiagnosis | None = None
     """The comparison with the earlier request that the client names; None if it names none, or if it is not ready."""
     stages: list[tuple[str, float]] = []
     """Stages that have ended, and their seconds."""

@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from gateway.core.diagnosis import EXPLAINED, Diagnosis
+from gateway.core.diagnosis import EXPLAINED, PromptDiagnosis
 
 _PROMPT = frozenset({"model", "tools", "system", "messages"})
 _OPENAI = dict.fromkeys(("system", "messages", "parameters"), "input_changed") | {"context": "context_compacted"}
 
 
-def diagnosis_of(headers: Mapping[bytes, bytes]) -> Diagnosis | None:
+def diagnosis_of(headers: Mapping[bytes, bytes]) -> PromptDiagnosis | None:
     """The comparison in the headers of an answer; None if it was not ready in time."""
     header = headers.get(EXPLAINED)
-    return None if header is None else msgspec.json.decode(header, type=Diagnosis)
+    return None if header is None else msgspec.json.decode(header, type=PromptDiagnosis)
 
 
-def anthropic_diagnostics(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
+def anthropic_diagnostics(diagnosis: PromptDiagnosis | None) -> dict[str, Any] | None:
     """``diagnostics`` of a message whose request names an earlier one; None if no token is computed again.
 
     Causes in the fleet, and parameters that chat templates read, have no type of their own: they are ``unavailable``.
@@ -38,7 +38,7 @@ def anthropic_diagnostics(diagnosis: Diagnosis | None) -> dict[str, Any] | None:
     return {"cache_miss_reason": missed, "gateway": _own(diagnosis)}
 
 
-def openai_diagnostics(diagnosis: Diagnosis | None) -> dict[str, Any]:
+def openai_diagnostics(diagnosis: PromptDiagnosis | None) -> dict[str, Any]:
     """``prompt_cache_diagnostics`` of a response whose request names an earlier one."""
     if diagnosis is None:
         return {"type": "unavailable"}
@@ -54,5 +54,5 @@ def openai_diagnostics(diagnosis: Diagnosis | None) -> dict[str, Any]:
     return found | {"gateway": _own(diagnosis)}
 
 
-def _own(diagnosis: Diagnosis) -> dict[str, Any]:
+def _own(diagnosis: PromptDiagnosis) -> dict[str, Any]:
     return {name: getattr(diagnosis, name) for name in ("reason", "place", "tokens", "fix", "fleet")}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 from starlette.responses import Response
 
-from gateway.api.dialects.dialect import Problem
+from gateway.api.dialects.dialect import ApiProblem
 from gateway.core.errors import GatewayError
 
 MARK = "x-gateway-error"
@@ -44,7 +44,7 @@ class TooManyConnections(GatewayError):
         )
 
 
-def problem_body(error: GatewayError | Problem) -> bytes:
+def problem_body(error: GatewayError | ApiProblem) -> bytes:
     """The error body."""
     return orjson.dumps(
         {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}

@@ -16,7 +16,7 @@ from gateway.admission.prompt_registry import PROMPT_ID, PROMPT_VERSION, PromptR
 from gateway.api.asked_prompt import PromptHeaders
 from gateway.api.body_json import body_of, joined
 from gateway.api.cors import Cors, replaced
-from gateway.api.dialects import Asked, Dialect, Translated
+from gateway.api.dialects import Dialect, DialectRequest, Translated
 from gateway.api.dialects.dialect import named_request, problem_of
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
@@ -186,7 +186,7 @@ class Generations:
         query, given, fields = exchange.query, None, None
         if dialect is not None:
             given = await self._turns.run(parsed_object(body, self._limits, share.add), tenant)
-            asked = Asked(given, named, generation.request_id, grant.caller, share.add)
+            asked = DialectRequest(given, named, generation.request_id, grant.caller, share.add)
             generation.translated = translated = await dialect.translate(asked)
             share.add(len(body))  # for the translated body, until the request is over
             query, fields = b"", translated.fields

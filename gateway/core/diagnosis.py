@@ -20,7 +20,7 @@ class NamedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     names: Mapping[str, str] = {}
 
 
-class Diagnosis(msgspec.Struct, frozen=True, gc=False):
+class PromptDiagnosis(msgspec.Struct, frozen=True, gc=False):
     """The result of a comparison. Holds no text of a prompt but names of members.
 
     Attributes:
@@ -53,7 +53,7 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False):
         return json.dumps(msgspec.structs.asdict(self) | {"place": place}, separators=(",", ":")).encode()
 
 
-UNAVAILABLE = Diagnosis("unavailable")
-NOT_FOUND = Diagnosis("not_found")
+UNAVAILABLE = PromptDiagnosis("unavailable")
+NOT_FOUND = PromptDiagnosis("not_found")
 EXPLAIN, EXPLAINED = b"x-gateway-explain", b"x-gateway-explained"
-"""The request header that names an earlier request, and the response header with the ``Diagnosis``."""
+"""The request header that names an earlier request, and the response header with the ``PromptDiagnosis``."""

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.advice import advice_for, advice_on, rules_applied
-from gateway.core.diagnosis import Diagnosis, NamedRequest
+from gateway.core.diagnosis import NamedRequest, PromptDiagnosis
 from gateway.core.explanation import Difference, Explanation, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
@@ -123,7 +123,7 @@ def diagnosed(
     *,
     named: NamedRequest,
     places: Sequence[DocumentPlace] = (),
-) -> Diagnosis:
+) -> PromptDiagnosis:
     """What is computed again because a prompt differs from the one that its client names, and what for other reasons.
 
     Not whether tokens beyond the known ones occur in the reference decides, but what the engine could have read.
@@ -145,16 +145,16 @@ def diagnosed(
         part = _part(before, kept, difference)
         fix = advice_on(difference, rules_applied(record.canonical.modes))
         place = "model" if part == "model" else _place(difference, named)
-        return Diagnosis("compared", part, difference.reason, place, tokens, reusable, fix, fleet)
+        return PromptDiagnosis("compared", part, difference.reason, place, tokens, reusable, fix, fleet)
     parameter = next((each for each in _PARAMETERS if _differs(before.text, after, each)), "")
     part = "text_format" if parameter == "response_format" else parameter
     main = max(fleet, key=fleet.__getitem__, default="")
     fix = advice_for(Reason(main)) if main else ""
-    return Diagnosis("compared", part, main, named.names.get(parameter, parameter), 0, reusable, fix, fleet)
+    return PromptDiagnosis("compared", part, main, named.names.get(parameter, parameter), 0, reusable, fix, fleet)
 
 
 def _part(before: KeptRequest, after: KeptRequest, difference: Difference) -> str:
-    """``Diagnosis.changed`` of a difference."""
+    """``PromptDiagnosis.changed`` of a difference."""
     old, new, path, index = before.text, after.text, difference.path, difference.message
     if before.model != after.model:
         return "model"

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, Diagnosis, NamedRequest
+from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, NamedRequest, PromptDiagnosis
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,
@@ -134,7 +134,7 @@ class Explainer:
         slot = self._turns.take(record.request_id, turn_before.request_id if turn_before else None, slot)
         return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
 
-    def diagnose(self, record: RequestRecord, named: NamedRequest) -> Diagnosis:
+    def diagnose(self, record: RequestRecord, named: NamedRequest) -> PromptDiagnosis:
         """Compares a request that is about to be computed with an earlier one, and remembers nothing of it."""
         numbers = [self._numbers.peek((record.tenant, each)) for each in requests_named(named.id)]
         if (number := next((each for each in numbers if each is not None), None)) is None:

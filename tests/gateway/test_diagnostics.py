@@ -13,7 +13,7 @@ from fork_server import children
 from running_gateway import CHAT, RunningGateway, eventually
 from tenancy import ask_as, key, sections, tenant
 
-from gateway.core.diagnosis import UNAVAILABLE, Diagnosis
+from gateway.core.diagnosis import UNAVAILABLE, PromptDiagnosis
 from gateway.core.ids import RequestId, answer_id
 from gateway.explain.worker import explain_client
 
@@ -45,7 +45,7 @@ async def sent(gateway: RunningGateway, name: str, body: dict[str, Any], **heade
     answer = await gateway.http.post(CHAT, json=body, headers={"x-request-id": name} | names)
     assert answer.status_code == 200, answer.text
     found = answer.headers.get("x-gateway-explained")
-    return answer.json()["usage"], None if found is None else Diagnosis(**json.loads(found))
+    return answer.json()["usage"], None if found is None else PromptDiagnosis(**json.loads(found))
 
 
 def with_message(index: int, **fields: Any) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ async def test_the_result_can_be_read_later_together_with_the_explanation(start_
     changed = BASE | {"messages": with_message(0, content="Short. " + SYSTEM)}
     usage, compared = await sent(gateway, "a/b", changed, x_gateway_explain="first")
     found = await eventually_true(lambda: gateway.http.get(f"{EXPLANATIONS}/a/b"))
-    assert (found["id"], Diagnosis(**found["comparison"])) == ("a/b", compared)
+    assert (found["id"], PromptDiagnosis(**found["comparison"])) == ("a/b", compared)
     explained = found["explanation"]
     assert explained["hits"] == cached(usage)
     assert explained["hits"] + sum(explained["missed"].values()) == explained["prompt_tokens"] == usage["prompt_tokens"]
@@ -222,7 +222,7 @@ async def test_a_process_that_hangs_delays_no_request(start_engine, start_gatewa
     assert found in (None, UNAVAILABLE)
 
 
-async def test_a_result_is_short_and_in_ascii_whatever_the_client_names(start_engine, start_gateway):
+async def test_a_result_is_short_and_in_ascii_with_any_names_of_the_client(start_engine, start_gateway):
     gateway = await start_gateway(await start_engine(), **ON)
     tool = {"type": "function", "function": {"name": "ü" * 60, "parameters": {"type": "object", "ß" * 3000: {}}}}
     await sent(gateway, "first", BASE | {"tools": [TOOL, tool]})

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from running_gateway import RunningGateway, settings_for
 
-from gateway.api.dialects import Asked, Problem, Translated
+from gateway.api.dialects import ApiProblem, DialectRequest, Translated
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.simulated_engine import SimulatedEngine
 
@@ -31,11 +31,11 @@ class AsMessages:
 
     name = "messages"
 
-    async def translate(self, asked: Asked) -> Translated:
+    async def translate(self, asked: DialectRequest) -> Translated:
         places = [f"messages[{n}]" for n in range(len(asked.fields["messages"]))]
         return Translated(dict(asked.fields), places, {}, lambda sink: sink)
 
-    def refusal(self, problem: Problem, request_id: str) -> tuple[int, bytes]:
+    def refusal(self, problem: ApiProblem, request_id: str) -> tuple[int, bytes]:
         return problem.status, orjson.dumps({"said": problem.message})
 
 

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gateway.api.dialects import Problem
+from gateway.api.dialects import ApiProblem
 from gateway.api.dialects.messages_answer import MessageConverter, error_of, model_entry, model_page
 from gateway.api.dialects.translating_sink import ChatChunk
 from gateway.core.errors import BadRequest
@@ -153,7 +153,7 @@ def test_estimates_are_not_shown_as_usage():
 def test_a_stream_that_breaks_in_a_call_ends_in_an_error():
     made = converter()
     out = made.chunk(msgspec.convert({"choices": [{"delta": call(0, '{"a":', id="c", name="look")}]}, ChatChunk))
-    found = events(out + made.broken(Problem(200, "upstream_error", "The replica broke off.")))
+    found = events(out + made.broken(ApiProblem(200, "upstream_error", "The replica broke off.")))
     assert found[-1]["type"] == "error"
     assert found[-1]["error"]["message"] == "The replica broke off."
     assert "message_stop" not in [event["type"] for event in found]
@@ -210,18 +210,18 @@ def test_an_answer_of_another_form_is_empty(answer):
 @pytest.mark.parametrize(
     ("problem", "status", "kind"),
     [
-        (Problem(400, "invalid_request_error", "no"), 400, "invalid_request_error"),
-        (Problem(401, "invalid_request_error", "no"), 401, "authentication_error"),
-        (Problem(403, "permission_error", "no"), 403, "permission_error"),
-        (Problem(404, "invalid_request_error", "no"), 404, "not_found_error"),
-        (Problem(405, "invalid_request_error", "no"), 405, "invalid_request_error"),
-        (Problem(413, "invalid_request_error", "no"), 413, "request_too_large"),
-        (Problem(429, "tokens", "no"), 429, "rate_limit_error"),
-        (Problem(429, "rate_limit_error", "no", code="overloaded"), 529, "overloaded_error"),
-        (Problem(503, "service_unavailable", "no"), 529, "overloaded_error"),
-        (Problem(500, "internal_error", "no"), 500, "api_error"),
-        (Problem(502, "upstream_error", "no"), 502, "api_error"),
-        (Problem(504, "timeout_error", "no"), 504, "api_error"),
+        (ApiProblem(400, "invalid_request_error", "no"), 400, "invalid_request_error"),
+        (ApiProblem(401, "invalid_request_error", "no"), 401, "authentication_error"),
+        (ApiProblem(403, "permission_error", "no"), 403, "permission_error"),
+        (ApiProblem(404, "invalid_request_error", "no"), 404, "not_found_error"),
+        (ApiProblem(405, "invalid_request_error", "no"), 405, "invalid_request_error"),
+        (ApiProblem(413, "invalid_request_error", "no"), 413, "request_too_large"),
+        (ApiProblem(429, "tokens", "no"), 429, "rate_limit_error"),
+        (ApiProblem(429, "rate_limit_error", "no", code="overloaded"), 529, "overloaded_error"),
+        (ApiProblem(503, "service_unavailable", "no"), 529, "overloaded_error"),
+        (ApiProblem(500, "internal_error", "no"), 500, "api_error"),
+        (ApiProblem(502, "upstream_error", "no"), 502, "api_error"),
+        (ApiProblem(504, "timeout_error", "no"), 504, "api_error"),
     ],
 )
 def test_errors(problem, status, kind):
@@ -231,7 +231,7 @@ def test_errors(problem, status, kind):
 
 
 def test_what_an_engine_refuses_for_its_load_is_an_overload():
-    assert error_of(Problem(429, "", "busy"), "id-1", of_engine=True)[0] == 529
+    assert error_of(ApiProblem(429, "", "busy"), "id-1", of_engine=True)[0] == 529
 
 
 ENTRIES = [model_entry({"id": name, "created": 1_700_000_000, "max_model_len": 4096}) for name in "abcde"]

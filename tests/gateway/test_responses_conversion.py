@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.api.dialects import Problem
+from gateway.api.dialects import ApiProblem
 from gateway.api.dialects.response_store import Record, ResponseStore, StoreUnavailable
 from gateway.api.dialects.responses import ToolName, chat_of, sealed
 from gateway.api.dialects.responses_answer import ResponseAnswer
@@ -223,7 +223,7 @@ def test_the_input_of_a_custom_tool_is_never_lost(arguments, text):
 
 def test_a_stream_that_breaks_before_its_first_event_is_begun_and_failed():
     converter = answer()
-    events = events_of(converter.broken(Problem(429, "x", "Busy.")) + converter.final())
+    events = events_of(converter.broken(ApiProblem(429, "x", "Busy.")) + converter.final())
     assert [event["type"] for event in events] == ["response.created", "response.in_progress", "response.failed"]
     assert events[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "Busy."}
 

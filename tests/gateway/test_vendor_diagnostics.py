@@ -6,7 +6,7 @@ from openai.types.responses.response import PromptCacheDiagnostics
 from pydantic import TypeAdapter
 
 from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of, openai_diagnostics
-from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, Diagnosis
+from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, PromptDiagnosis
 from gateway.core.ids import RequestId, answer_id, requests_named
 
 CODES = {
@@ -25,7 +25,7 @@ CODES = {
 _openai = TypeAdapter(PromptCacheDiagnostics).validate_python
 
 
-def _through_the_header(diagnosis: Diagnosis) -> Diagnosis:
+def _through_the_header(diagnosis: PromptDiagnosis) -> PromptDiagnosis:
     found = diagnosis_of({b"x-gateway-explained": diagnosis.header()})
     assert found == diagnosis
     return found
@@ -34,7 +34,7 @@ def _through_the_header(diagnosis: Diagnosis) -> Diagnosis:
 @pytest.mark.parametrize("changed", CODES)
 def test_every_change_has_its_code(changed):
     diagnosis = _through_the_header(
-        Diagnosis("compared", changed, "system_changed", "system", 96, 128, "Do this.", {"evicted": 16})
+        PromptDiagnosis("compared", changed, "system_changed", "system", 96, 128, "Do this.", {"evicted": 16})
     )
     own = {"reason": "system_changed", "place": "system", "tokens": 96, "fix": "Do this.", "fleet": {"evicted": 16}}
     message = anthropic.types.Diagnostics.model_validate(anthropic_diagnostics(diagnosis), strict=True)
@@ -51,7 +51,7 @@ def test_every_change_has_its_code(changed):
     [
         (NOT_FOUND, "previous_message_not_found", "comparison_response_not_found"),
         (UNAVAILABLE, "unavailable", "unavailable"),
-        (Diagnosis(reason="evicted", fleet={"evicted": 64}), "unavailable", "unavailable"),
+        (PromptDiagnosis(reason="evicted", fleet={"evicted": 64}), "unavailable", "unavailable"),
     ],
 )
 def test_what_is_no_change_has_its_code_as_well(diagnosis, of_message, of_response):
@@ -62,9 +62,9 @@ def test_what_is_no_change_has_its_code_as_well(diagnosis, of_message, of_respon
 
 
 def test_no_change_and_no_result_yet():
-    assert anthropic_diagnostics(Diagnosis()) is None
-    assert _openai(openai_diagnostics(Diagnosis())).type == "cache_hit"
-    assert anthropic_diagnostics(Diagnosis(changed="service_tier")) is None
+    assert anthropic_diagnostics(PromptDiagnosis()) is None
+    assert _openai(openai_diagnostics(PromptDiagnosis())).type == "cache_hit"
+    assert anthropic_diagnostics(PromptDiagnosis(changed="service_tier")) is None
     assert diagnosis_of({}) is None
     assert anthropic.types.Diagnostics.model_validate(anthropic_diagnostics(None)).cache_miss_reason is None
     assert _openai(openai_diagnostics(None)).type == "unavailable"

@@ -23,7 +23,7 @@ def hold_none(_size: int) -> None:
     """Counts no memory."""
 
 
-class Asked(NamedTuple):
+class DialectRequest(NamedTuple):
     """A request of such an API.
 
     Attributes:
@@ -82,7 +82,7 @@ class Translated(NamedTuple):
     compares: str | None = None
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ApiProblem(msgspec.Struct, frozen=True):
     """An error: the gateway's own, or an engine's.
 
     Attributes:
@@ -109,7 +109,7 @@ class Dialect(Protocol):
 
     name: str
 
-    async def translate(self, asked: Asked) -> Translated:
+    async def translate(self, asked: DialectRequest) -> Translated:
         """The request as a chat request.
 
         Raises:
@@ -117,18 +117,18 @@ class Dialect(Protocol):
         """
         ...
 
-    def refusal(self, problem: Problem, request_id: RequestId) -> tuple[int, bytes]:
+    def refusal(self, problem: ApiProblem, request_id: RequestId) -> tuple[int, bytes]:
         """Status and body of an error in the API's shape."""
         ...
 
 
-def problem_of(error: GatewayError, translated: Translated | None) -> Problem:
+def problem_of(error: GatewayError, translated: Translated | None) -> ApiProblem:
     """An error of the gateway, with the names that the client's body has for what is at fault."""
-    problem = Problem(error.status, error.type, error.message, error.param, error.code)
+    problem = ApiProblem(error.status, error.type, error.message, error.param, error.code)
     return problem if translated is None else problem_in(translated, problem)
 
 
-def problem_in(translated: Translated, problem: Problem) -> Problem:
+def problem_in(translated: Translated, problem: ApiProblem) -> ApiProblem:
     """An error about the chat request, with the names that the client's body has for what is at fault."""
     if problem.param is None:
         return problem

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.api.dialects.dialect import Problem
+from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.translating_sink import ChatChunk, ChunkChoice, Delta, FunctionDelta
 from gateway.core.errors import BadRequest
 from gateway.core.outcome import Usage
@@ -30,7 +30,7 @@ _MEMBERS = {"text": (b"text_delta", b"text"), "thinking": (b"thinking_delta", b"
 _LATEST = 2**32
 
 
-def error_of(problem: Problem, request_id: str, *, of_engine: bool = False) -> tuple[int, bytes]:
+def error_of(problem: ApiProblem, request_id: str, *, of_engine: bool = False) -> tuple[int, bytes]:
     """Status and body of an error. Overload, of the gateway or an engine, is 529, 429 a limit of the tenant's, and 404
     never an engine's."""
     is_busy = problem.status == 503 or problem.code == "overloaded" or (of_engine and problem.status == 429)
@@ -93,7 +93,7 @@ class MessageConverter:
         out.append(_event("message_stop", {}))
         return b"".join(out)
 
-    def broken(self, problem: Problem) -> bytes:
+    def broken(self, problem: ApiProblem) -> bytes:
         """See ``AnswerConverter``."""
         return b"event: error\ndata: %b\n\n" % error_of(problem, self._request_id, of_engine=True)[1]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.api.dialects.dialect import Asked, Problem, Translated, problem_in
+from gateway.api.dialects.dialect import ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.messages_answer import MessageConverter, error_of
 from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.core.errors import BadRequest
@@ -311,7 +311,7 @@ class MessagesDialect:
         self._turns = turns
         self._counts = counts
 
-    async def translate(self, asked: Asked) -> Translated:
+    async def translate(self, asked: DialectRequest) -> Translated:
         """See ``Dialect``."""
         chat = Chat()
         await self._turns.run(chat.convert(asked.fields, counts=self._counts), asked.caller.tenant.id)
@@ -320,7 +320,7 @@ class MessagesDialect:
             listed = ", ".join(chat.left_out[:5]) + ", ..." * (len(chat.left_out) > 5)
             headers.append((b"x-gateway-warning", f"left out: {listed}".encode()))
 
-        def refused(problem: Problem) -> tuple[int, bytes]:
+        def refused(problem: ApiProblem) -> tuple[int, bytes]:
             return error_of(problem_in(translated, problem), asked.request_id, of_engine=True)
 
         def answer(sink: Sink) -> Sink:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from gateway.api.dialects.dialect import Problem
+from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.responses import ToolName, sealed
 from gateway.api.dialects.translating_sink import CallDelta, ChatChunk, ChunkChoice, Delta
 
@@ -99,7 +99,7 @@ class ResponseAnswer:
         self.state["incomplete_details"] = {"reason": reason} if reason else None
         return begun + self.chunk(ChatChunk())
 
-    def broken(self, problem: Problem) -> bytes:
+    def broken(self, problem: ApiProblem) -> bytes:
         """See ``AnswerConverter``. ``final`` follows."""
         self._finish = _BROKEN
         events = self.end()
@@ -121,7 +121,7 @@ class ResponseAnswer:
             self.chunk(ChatChunk(choices=[ChunkChoice(delta, choice.get("finish_reason"))], usage=answer.get("usage")))
             self.end()
         except (LookupError, TypeError, AttributeError, msgspec.ValidationError):
-            self.broken(Problem(502, "upstream_error", "The engine's answer is no chat completion."))
+            self.broken(ApiProblem(502, "upstream_error", "The engine's answer is no chat completion."))
         return orjson.dumps(self.response())
 
     def response(self) -> dict[str, Any]:

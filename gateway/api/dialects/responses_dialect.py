@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
-from gateway.api.dialects.dialect import AnswerClient, Asked, Problem, Translated, hold_none
+from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, hold_none
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
 from gateway.api.dialects.responses import NAMES, Chat, chat_of, invalid, items_of, member
 from gateway.api.dialects.responses_answer import ResponseAnswer
@@ -73,13 +73,13 @@ class Responses:
         self._max_background = limits.max_background
         self._max_background_tenant = limits.max_background if settings.is_open else limits.max_background_tenant
 
-    def refusal(self, problem: Problem, request_id: RequestId) -> tuple[int, bytes]:  # noqa: ARG002
+    def refusal(self, problem: ApiProblem, request_id: RequestId) -> tuple[int, bytes]:  # noqa: ARG002
         """See ``Dialect``."""
         if problem.status == 404 and problem.code is None and problem.param != "model":
-            problem = Problem(502, "upstream_error", problem.message)  # the engine's path, and not the client's
+            problem = ApiProblem(502, "upstream_error", problem.message)  # the engine's path, and not the client's
         return problem.status, problem_body(problem)
 
-    async def translate(self, asked: Asked) -> Translated:
+    async def translate(self, asked: DialectRequest) -> Translated:
         """See ``Dialect``."""
         fields, owner = asked.fields, asked.caller.tenant.id
         store, background = (member(fields, name, bool) for name in ("store", "background"))
@@ -110,7 +110,7 @@ class Responses:
         return Translated(chat.fields, chat.places, NAMES, serving.translating, serve=serving.serve)
 
     async def _chain(
-        self, fields: Mapping[str, Any], conversation: str | None, asked: Asked
+        self, fields: Mapping[str, Any], conversation: str | None, asked: DialectRequest
     ) -> tuple[list[str], list[Any]]:
         """The responses that a request continues, and their items."""
         previous = member(fields, "previous_response_id", str)
@@ -149,7 +149,7 @@ class Responses:
 
         return await self._turns.run(parsed(), owner)
 
-    async def _resolved(self, items: list[Any], asked: Asked) -> list[Any]:
+    async def _resolved(self, items: list[Any], asked: DialectRequest) -> list[Any]:
         """Items, with those that references stand for."""
         if not any(isinstance(item, dict) and item.get("type") == "item_reference" for item in items):
             return items
@@ -237,7 +237,9 @@ class _Serving(ForwardingSink):
 
     client: AnswerClient
 
-    def __init__(self, api: Responses, asked: Asked, chat: Chat, kept: Record | None, conversation: str | None) -> None:
+    def __init__(
+        self, api: Responses, asked: DialectRequest, chat: Chat, kept: Record | None, conversation: str | None
+    ) -> None:
         digits, fields = os.urandom(16).hex(), asked.fields
         self._api = api
         self._owner, self._id = asked.caller.tenant.id, f"resp_{digits}"
@@ -278,7 +280,7 @@ class _Serving(ForwardingSink):
                 await self._end()
         except GatewayError as error:
             if self._detached:
-                self._answer.broken(Problem(error.status, error.type, error.message))
+                self._answer.broken(ApiProblem(error.status, error.type, error.message))
                 await self._stored()
             if not self._detached or self._streams:
                 raise
@@ -305,7 +307,7 @@ class _Serving(ForwardingSink):
 
     async def _end(self) -> None:
         if self._answered is None:
-            self._answer.broken(Problem(502, "upstream_error", "The engine's answer is not whole."))
+            self._answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
         lost = not await self._stored()
         if self._answered is None or (self._detached and not self._streams):
             return
@@ -316,7 +318,7 @@ class _Serving(ForwardingSink):
             self._sink.start(status, [*headers, (b"x-gateway-warning", b"not stored")] if lost else headers)
             self._sink.write(self._last, more=False)
 
-    def _refused(self, problem: Problem) -> tuple[int, bytes]:
+    def _refused(self, problem: ApiProblem) -> tuple[int, bytes]:
         self._answer.broken(problem)
         return self._api.refusal(problem, RequestId(""))
 

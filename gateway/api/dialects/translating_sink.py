@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import orjson
 
-from gateway.api.dialects.dialect import Problem
+from gateway.api.dialects.dialect import ApiProblem
 from gateway.core.ports import Sink
 from gateway.proxy.forwarding_sink import ForwardingSink
 from gateway.proxy.resume.joined_stream import END
@@ -85,7 +85,7 @@ class AnswerConverter(Protocol):
         """The last events of a stream that is whole."""
         ...
 
-    def broken(self, problem: Problem) -> bytes:
+    def broken(self, problem: ApiProblem) -> bytes:
         """The last events of a stream that broke off."""
         ...
 
@@ -108,7 +108,7 @@ class TranslatingSink(ForwardingSink):
         self,
         sink: Sink,
         converter: AnswerConverter,
-        refusal: Callable[[Problem], tuple[int, bytes]],
+        refusal: Callable[[ApiProblem], tuple[int, bytes]],
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         self._sink = sink
@@ -193,15 +193,15 @@ class TranslatingSink(ForwardingSink):
         return self._refusal(engine_problem(status, answer))
 
 
-def engine_problem(status: int, answer: Any) -> Problem:
+def engine_problem(status: int, answer: Any) -> ApiProblem:
     """An error as an engine reports it: vLLM's ``{"error": {…}}``, or SGLang's object itself."""
     said = answer.get("error", answer) if isinstance(answer, dict) else answer
     if isinstance(said, str):
-        return Problem(status, "", said)
+        return ApiProblem(status, "", said)
     if not isinstance(said, dict):
-        return Problem(status, "", f"The engine answered {status} without a reason.")
+        return ApiProblem(status, "", f"The engine answered {status} without a reason.")
     message, param, code = said.get("message"), said.get("param"), said.get("code")
-    return Problem(
+    return ApiProblem(
         status,
         said["type"] if isinstance(said.get("type"), str) else "",
         message if isinstance(message, str) else orjson.dumps(said).decode()[:1000],

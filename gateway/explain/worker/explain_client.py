@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from gateway.config.telemetry_settings import ExplainSettings
-from gateway.core.diagnosis import UNAVAILABLE, Diagnosis, NamedRequest
+from gateway.core.diagnosis import UNAVAILABLE, NamedRequest, PromptDiagnosis
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
@@ -231,7 +231,7 @@ class ExplainClient:
             lambda number: self._send(Question(number, question, dict(arguments), others)), self._answer_seconds
         )
 
-    async def diagnose(self, record: RequestRecord, named: NamedRequest) -> Diagnosis | None:
+    async def diagnose(self, record: RequestRecord, named: NamedRequest) -> PromptDiagnosis | None:
         """Compare a request that is placed with the one that its client names; None if that takes more than 50 ms."""
         if not self.enabled or not self._has_options or not self._send_buffer.has_room():
             return UNAVAILABLE
@@ -242,7 +242,7 @@ class ExplainClient:
             self._flush(all_gathered=True)
 
         try:
-            return msgspec.json.decode(await self._questions.ask(send, _DIAGNOSE_SECONDS), type=Diagnosis)
+            return msgspec.json.decode(await self._questions.ask(send, _DIAGNOSE_SECONDS), type=PromptDiagnosis)
         except GatewayError:
             return None
 

@@ -157,7 +157,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class NamedComparison(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the worker, work: a request to compare with the one that its client names, before it is computed.
 
-    It is work because it may name a request right before it. The answer is a ``QuestionAnswer`` with a ``Diagnosis``.
+    It is work because it may name a request right before it. It is answered by a ``QuestionAnswer``.
     """
 
     number: int

@@ -98,7 +98,7 @@ class ExplainParts:
         return self._explainer.explain(record)
 
     def diagnose(self, record: RequestRecord, named: NamedRequest) -> bytes:
-        """A ``Diagnosis`` as JSON; it is kept for ``explanation`` as well."""
+        """A ``PromptDiagnosis`` as JSON; it is kept for ``explanation`` as well."""
         document = msgspec.json.encode(self._explainer.diagnose(record, named))
         self._diagnoses.put((record.tenant, record.request_id), document)
         return document
