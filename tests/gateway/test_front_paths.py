@@ -98,8 +98,9 @@ async def test_the_lists_of_paths_above_are_whole(gateway):
     explained = {
         path for path in admin if re.match(r"/admin/api/(summary|reasons|requests|live|experiment|report)", path)
     }
-    stored = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/input_items"}  # test_responses_api.py
-    assert public == {path.replace("/demo", "/{model:path}") for path in PUBLIC_GETS} | stored
+    elsewhere = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/input_items"}  # test_responses_api.py
+    elsewhere.add("/v1/gateway/explanations/{id:path}")  # test_diagnostics.py
+    assert public == {path.replace("/demo", "/{model:path}") for path in PUBLIC_GETS} | elsewhere
     assert admin - explained == {
         *(set(ADMIN_GETS) - {"/dashboard/requests"}),
         "/dashboard/{path:path}",
@@ -155,6 +156,7 @@ async def test_refused_paths_are_logged_once_and_counted(gateway):
         "code": "unknown_path",
         "method": "GET",
         "path": "/wp-login.php",
+        "dialect": "",
     }
     assert (reported[1]["status"], reported[1]["code"], reported[1]["method"], reported[1]["path"]) == (
         405,

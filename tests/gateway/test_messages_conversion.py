@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.api.dialects import Translated, place_in
-from gateway.api.dialects.messages_api import Chat
+from gateway.api.dialects.messages_api import MessagesChat
 from gateway.core.errors import BadRequest
 from gateway.core.portions import finished
 
@@ -13,9 +13,9 @@ TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "objec
 FUNCTION = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
 
-def converted(counts=False, **members) -> Chat:
+def converted(counts=False, **members) -> MessagesChat:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]} | members
-    chat = Chat()
+    chat = MessagesChat()
     finished(chat.convert(body, counts=counts))
     return chat
 
@@ -324,7 +324,7 @@ def test_errors_name_the_place(members, param):
     ],
 )
 def test_a_huge_request_is_converted_in_portions(messages):
-    chat, portions = Chat(), 0
+    chat, portions = MessagesChat(), 0
     for _ in chat.convert({"model": "m", "max_tokens": 1, "messages": messages}, counts=False):
         portions += 1
     assert portions >= 19

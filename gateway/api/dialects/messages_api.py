@@ -48,7 +48,7 @@ _SHORT_CHARACTERS = 64 * 1024
 Object = dict[str, Any]
 
 
-class Chat:
+class MessagesChat:
     """A request as a chat request: ``fields``, ``places`` and ``names`` as of ``Translated``.
 
     Attributes:
@@ -313,7 +313,7 @@ class MessagesDialect:
 
     async def translate(self, asked: DialectRequest) -> Translated:
         """See ``Dialect``."""
-        chat = Chat()
+        chat = MessagesChat()
         await self._turns.run(chat.convert(asked.fields, counts=self._counts), asked.caller.tenant.id)
         headers = [(b"request-id", asked.request_id.encode())]
         if chat.left_out:

@@ -51,7 +51,7 @@ class ToolName(NamedTuple):
     custom: bool = False
 
 
-class Chat(NamedTuple):
+class ResponsesChat(NamedTuple):
     """A converted request.
 
     Attributes:
@@ -93,7 +93,7 @@ def items_of(fields: Mapping[str, Any]) -> list[Any]:
 
 def chat_of(
     fields: Mapping[str, Any], items: Sequence[Any] | None = None, before: Sequence[Any] = ()
-) -> Portioned[Chat]:
+) -> Portioned[ResponsesChat]:
     """Convert a request.
 
     Args:
@@ -132,7 +132,7 @@ def chat_of(
         "stream_options": {"include_usage": True} if fields.get("stream") else None,
     }
     chat |= {name: value for name, value in more.items() if value is not None}
-    return Chat(chat, made.places, tools, made.warnings[:_MOST_WARNINGS])
+    return ResponsesChat(chat, made.places, tools, made.warnings[:_MOST_WARNINGS])
 
 
 class _Messages:

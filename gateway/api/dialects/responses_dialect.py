@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from gateway.api.body_json import body_of
 from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, hold_none
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
-from gateway.api.dialects.responses import NAMES, Chat, chat_of, invalid, items_of, member
+from gateway.api.dialects.responses import NAMES, ResponsesChat, chat_of, invalid, items_of, member
 from gateway.api.dialects.responses_answer import ResponseAnswer
 from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.api.error_responses import problem_body
@@ -238,7 +238,7 @@ class _Serving(ForwardingSink):
     client: AnswerClient
 
     def __init__(
-        self, api: Responses, asked: DialectRequest, chat: Chat, kept: Record | None, conversation: str | None
+        self, api: Responses, asked: DialectRequest, chat: ResponsesChat, kept: Record | None, conversation: str | None
     ) -> None:
         digits, fields = os.urandom(16).hex(), asked.fields
         self._api = api

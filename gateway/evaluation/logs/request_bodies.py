@@ -6,7 +6,7 @@ Requests to Anthropic's Messages API become the chat requests that the gateway m
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.api.dialects.messages_api import Chat
+from gateway.api.dialects.messages_api import MessagesChat
 from gateway.api.dialects.responses import chat_of
 from gateway.core.errors import BadRequest
 from gateway.core.portions import finished
@@ -43,7 +43,7 @@ def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UnreadableEntry: The gateway would refuse it.
     """
-    chat = Chat()
+    chat = MessagesChat()
     try:
         finished(chat.convert(body, counts=True))
     except BadRequest as error:
