@@ -105,6 +105,8 @@ async def test_the_lists_of_paths_above_are_whole(gateway):
         *(set(ADMIN_GETS) - {"/dashboard/requests"}),
         "/dashboard/{path:path}",
         "/dashboard/assets/{address:path}",
+        "/admin/api/sessions",
+        "/admin/api/sessions/{id:path}",
         "/admin/api/warm/{job}",
     }
 

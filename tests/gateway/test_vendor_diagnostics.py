@@ -1,6 +1,8 @@
 """Comparisons with an earlier request in both vendors' fields, as their SDKs read them."""
 
+import anthropic
 import anthropic.types
+import openai
 import pytest
 from openai.types.responses.response import PromptCacheDiagnostics
 from pydantic import TypeAdapter
@@ -8,6 +10,7 @@ from pydantic import TypeAdapter
 from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of, openai_diagnostics
 from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, PromptDiagnosis
 from gateway.core.ids import RequestId, answer_id, requests_named
+from gateway.explain.worker import explain_client
 
 CODES = {
     "model": ("model_changed", "model_changed"),
@@ -83,3 +86,56 @@ def test_an_answers_id_leads_back_to_its_request(kind, request_id):
 @pytest.mark.parametrize("given", ["msg__zz", "msg__ff", "msg_", "msg", "resp__"])
 def test_an_id_that_leads_to_no_request_stands_for_itself(given):
     assert requests_named(given)[0] == given
+
+
+SYSTEM = "You answer questions about parcels, invoices and returns, in one sentence each. " * 8
+USER = [{"role": "user", "content": "Where is my parcel? " * 20}]
+
+
+@pytest.fixture
+async def explaining(start_engine, start_gateway, monkeypatch):
+    """A gateway that compares prompts, in any time."""
+    monkeypatch.setattr(explain_client, "_DIAGNOSE_SECONDS", 30.0)
+    engine = await start_engine(prompt_tokens_details=True)
+    return await start_gateway(engine, explain={"enabled": True})
+
+
+async def test_a_message_names_the_one_before(explaining, closing):
+    client = anthropic.AsyncAnthropic(base_url=explaining.url, api_key="sk-test", max_retries=0)
+    closing.push_async_callback(client.close)
+    ask = {"model": "demo", "max_tokens": 4, "messages": USER}
+    first = await client.messages.create(**ask, system=SYSTEM, diagnostics={"previous_message_id": None})
+    assert first.diagnostics is None
+    named = {"diagnostics": {"previous_message_id": first.id}}
+    blocks = [{"type": "text", "text": SYSTEM}]
+    same = await client.messages.create(**ask, system=blocks, **named)
+    assert same.diagnostics is None
+    other = await client.messages.create(**ask, system=f"Hello. {SYSTEM}", **named)
+    reason = other.diagnostics.cache_miss_reason
+    assert reason.type == "system_changed"
+    assert other.diagnostics.gateway["place"] == "system"
+    assert 0 < reason.cache_missed_input_tokens <= other.usage.input_tokens + other.usage.cache_read_input_tokens
+    async with client.messages.stream(**ask, system=f"Hello. {SYSTEM}", **named) as stream:
+        (begun,) = [event async for event in stream if event.type == "message_start"]
+    assert begun.message.diagnostics.cache_miss_reason.type == "system_changed"
+    unknown = await client.messages.create(**ask, diagnostics={"previous_message_id": "msg_0"})
+    assert unknown.diagnostics.cache_miss_reason.type == "previous_message_not_found"
+
+
+async def test_a_response_names_the_one_before(explaining, closing):
+    client = openai.AsyncOpenAI(base_url=f"{explaining.url}/v1", api_key="sk-test", max_retries=0)
+    closing.push_async_callback(client.close)
+    ask = {"model": "demo", "max_output_tokens": 4, "input": USER, "store": False}
+    first = await client.responses.create(**ask, instructions=SYSTEM)
+    named = {"prompt_cache_options": {"comparison_response_id": first.id}}
+    same = await client.responses.create(**ask, instructions=SYSTEM, **named)
+    assert same.prompt_cache_diagnostics.type == "cache_hit"
+    other = await client.responses.create(**ask, instructions=f"Hello. {SYSTEM}", **named)
+    found = other.prompt_cache_diagnostics
+    assert (found.type, found.reason) == ("cache_miss", "input_changed")
+    assert found.gateway["place"] == "instructions"
+    stream = await client.responses.create(**ask, instructions=SYSTEM, stream=True, **named)
+    events = [event async for event in stream]
+    assert events[-1].response.prompt_cache_diagnostics.type == "cache_hit"
+    gone = await client.responses.create(**ask, prompt_cache_options={"comparison_response_id": "resp_0"})
+    assert gone.prompt_cache_diagnostics.type == "comparison_response_not_found"

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import orjson
 
+from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of
 from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.translating_sink import ChatChunk, ChunkChoice, Delta, FunctionDelta
 from gateway.core.errors import BadRequest
+from gateway.core.ids import RequestId, answer_id
 from gateway.core.outcome import Usage
 from gateway.engines import parse_usage
 
@@ -48,13 +50,18 @@ class MessageConverter:
         request_id: The request's id.
         prewarm: Whether the client wants no output: what was generated is left out.
         counts: Whether it only wants the number of its prompt's tokens.
+
+    Attributes:
+        compares: Whether the client names an earlier message that the prompt is compared with.
     """
 
-    def __init__(self, model: Any, request_id: str, *, prewarm: bool = False, counts: bool = False) -> None:
+    def __init__(self, model: Any, request_id: RequestId, *, prewarm: bool = False, counts: bool = False) -> None:
         self._model = model
         self._request_id = request_id
         self._prewarm = prewarm
         self._counts = counts
+        self.compares = False
+        self._diagnostics: Mapping[str, Any] | None = None
         self._usage = Usage(0, 0, 0)
         self._begun = self._refused = False
         self._blocks = 0  # that were begun
@@ -68,6 +75,8 @@ class MessageConverter:
         if b"x-gateway-tokens" not in headers:  # it says that the others are estimates
             tokens = int(headers.get(b"x-gateway-prompt-tokens", b"0"))
             self._usage = Usage(tokens, 0, int(headers.get(b"x-gateway-prefix-tokens", b"0")))
+        if self.compares:
+            self._diagnostics = anthropic_diagnostics(diagnosis_of(headers))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         """See ``AnswerConverter``."""
@@ -131,9 +140,9 @@ class MessageConverter:
             self._stop = choice.stop_reason if choice.stop_reason is not None else choice.matched_stop
 
     def _message(self, content: list[Any], reason: str | None, sequence: str | None) -> dict[str, Any]:
-        head = {"id": f"msg_{self._request_id}", "type": "message", "role": "assistant", "model": self._model}
+        head = {"id": answer_id("msg", self._request_id), "type": "message", "role": "assistant", "model": self._model}
         ended = {"stop_reason": reason, "stop_sequence": sequence}
-        return {**head, "content": content, **ended, "usage": self._used()}
+        return {**head, "content": content, **ended, "usage": self._used(), "diagnostics": self._diagnostics}
 
     def _used(self) -> dict[str, int]:
         """Usage as the API has it. Engines keep every block without being asked: nothing is counted as written."""

@@ -323,10 +323,16 @@ class MessagesDialect:
         def refused(problem: ApiProblem) -> tuple[int, bytes]:
             return error_of(problem_in(translated, problem), asked.request_id, of_engine=True)
 
+        compares = _object(asked.fields, "diagnostics").get("previous_message_id")
+        if compares is not None and not isinstance(compares, str):
+            raise _bad("diagnostics.previous_message_id", "must be the id of a message")
+
         def answer(sink: Sink) -> Sink:
             model, prewarm = asked.fields.get("model"), chat.prewarm
             converter = MessageConverter(model, asked.request_id, prewarm=prewarm, counts=self._counts)
+            converter.compares = compares is not None
             return TranslatingSink(sink, converter, refused, headers)
 
-        translated = Translated(chat.fields, chat.places, chat.names, answer, headers, self._counts)
+        counts = self._counts
+        translated = Translated(chat.fields, chat.places, chat.names, answer, headers, counts, compares=compares)
         return translated

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
+from gateway.api.diagnostics import diagnosis_of, openai_diagnostics
 from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.responses import ToolName, sealed
 from gateway.api.dialects.translating_sink import CallDelta, ChatChunk, ChunkChoice, Delta
@@ -52,11 +53,13 @@ class ResponseAnswer:
     Attributes:
         output: The items.
         state: The members that are not known from the request, ``status`` among them.
+        compares: Whether the client names an earlier response that the prompt is compared with.
     """
 
     def __init__(self, head: Mapping[str, Any], digits: str, tools: Mapping[str, ToolName], *, seals: bool) -> None:
         self.output: list[dict[str, Any]] = []
         self.state: dict[str, Any] = {"status": "in_progress"}
+        self.compares = False
         self._head = head
         self._digits = digits
         self._tools = tools
@@ -69,6 +72,8 @@ class ResponseAnswer:
 
     def begin(self, headers: Mapping[bytes, bytes]) -> None:
         """See ``AnswerConverter``."""
+        if self.compares:
+            self.state["prompt_cache_diagnostics"] = openai_diagnostics(diagnosis_of(headers))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         """See ``AnswerConverter``."""

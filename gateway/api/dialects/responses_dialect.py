@@ -32,7 +32,8 @@ from gateway.turns import Turns
 
 PATH = "/v1/responses"
 
-_ID = re.compile(r"resp_[0-9a-f]{32}")
+_DIGITS = re.compile(r"[0-9a-f]{32}")
+_ID = re.compile(rf"resp_{_DIGITS.pattern}")
 _ITEM_ID = re.compile(r"[a-z]{2,4}_([0-9a-f]{32})(i?)([0-9a-f]{4,6})")
 _CONVERSATION = re.compile(r"(?!resp_)[\w.:-]{1,128}", re.ASCII)
 _COMPLETE = ("completed", "incomplete")
@@ -85,6 +86,7 @@ class Responses:
         store, background = (member(fields, name, bool) for name in ("store", "background"))
         for name, kind in (("metadata", dict), ("include", list), ("stream", bool), ("prompt_cache_key", str)):
             member(fields, name, kind)
+        compares = member(member(fields, "prompt_cache_options", dict) or {}, "comparison_response_id", str)
         conversation = _conversation(fields)
         needs_store = "background" if background else "conversation" if conversation else None
         if store is False and needs_store:
@@ -107,7 +109,9 @@ class Responses:
                 kept = None
                 warnings.append(f"not stored ({error.code})")
         serving = _Serving(self, asked, chat._replace(warnings=warnings), kept, conversation)
-        return Translated(chat.fields, chat.places, NAMES, serving.translating, serve=serving.serve)
+        serving.answer.compares = compares is not None
+        answer = serving.translating
+        return Translated(chat.fields, chat.places, NAMES, answer, serve=serving.serve, compares=compares)
 
     async def _chain(
         self, fields: Mapping[str, Any], conversation: str | None, asked: DialectRequest
@@ -240,7 +244,9 @@ class _Serving(ForwardingSink):
     def __init__(
         self, api: Responses, asked: DialectRequest, chat: ResponsesChat, kept: Record | None, conversation: str | None
     ) -> None:
-        digits, fields = os.urandom(16).hex(), asked.fields
+        # So that the response's id leads to the request, which clients may name otherwise.
+        digits = asked.request_id if _DIGITS.fullmatch(asked.request_id) else os.urandom(16).hex()
+        fields = asked.fields
         self._api = api
         self._owner, self._id = asked.caller.tenant.id, f"resp_{digits}"
         self._kept = kept
@@ -256,7 +262,7 @@ class _Serving(ForwardingSink):
         self._head |= {"id": self._id, "object": "response", "created_at": int(time.time()), "store": kept is not None}
         self._head |= {"background": self._background, "conversation": conversation and {"id": conversation}}
         seals = "reasoning.encrypted_content" in (fields.get("include") or ())
-        self._answer = ResponseAnswer(self._head, digits, chat.tools, seals=seals)
+        self.answer = ResponseAnswer(self._head, digits, chat.tools, seals=seals)
         self._answered: tuple[int, Sequence[tuple[bytes, bytes]]] | None = None
         self._detached = self._begun = False
         self._last = b""
@@ -264,7 +270,7 @@ class _Serving(ForwardingSink):
     def translating(self, sink: Sink) -> Sink:
         """The sink for the chat answer."""
         self._sink = sink
-        return TranslatingSink(self, self._answer, self._refused, self._headers)
+        return TranslatingSink(self, self.answer, self._refused, self._headers)
 
     async def serve(self, client: AnswerClient, serve: Callable[[Sink], Awaitable[None]]) -> None:
         """See ``Translated``."""
@@ -273,14 +279,14 @@ class _Serving(ForwardingSink):
             if self._background:
                 self._api.begin(key, self)
                 await self._keep()
-                client.detach(None if self._streams else orjson.dumps(self._answer.response()), self._headers)
+                client.detach(None if self._streams else orjson.dumps(self.answer.response()), self._headers)
                 self._detached = True
             await serve(self.translating(client))
             if not client.gone:
                 await self._end()
         except GatewayError as error:
             if self._detached:
-                self._answer.broken(ApiProblem(error.status, error.type, error.message))
+                self.answer.broken(ApiProblem(error.status, error.type, error.message))
                 await self._stored()
             if not self._detached or self._streams:
                 raise
@@ -307,24 +313,24 @@ class _Serving(ForwardingSink):
 
     async def _end(self) -> None:
         if self._answered is None:
-            self._answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
+            self.answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
         lost = not await self._stored()
         if self._answered is None or (self._detached and not self._streams):
             return
         status, headers = self._answered
         if self._begun:
-            self._sink.write(self._last + self._answer.final(**({"store": False} if lost else {})), more=False)
+            self._sink.write(self._last + self.answer.final(**({"store": False} if lost else {})), more=False)
         else:
             self._sink.start(status, [*headers, (b"x-gateway-warning", b"not stored")] if lost else headers)
             self._sink.write(self._last, more=False)
 
     def _refused(self, problem: ApiProblem) -> tuple[int, bytes]:
-        self._answer.broken(problem)
+        self.answer.broken(problem)
         return self._api.refusal(problem, RequestId(""))
 
     async def _stored(self) -> bool:
         """Store the response as it is now; returns whether it is stored, if it is to be."""
-        complete, store, owner = self._answer.state["status"] in _COMPLETE, self._api.store, self._owner
+        complete, store, owner = self.answer.state["status"] in _COMPLETE, self._api.store, self._owner
         if self._kept is None or not (complete or self._background):
             return True
         try:
@@ -343,8 +349,8 @@ class _Serving(ForwardingSink):
 
     async def _keep(self) -> None:
         assert self._kept is not None
-        self._kept.response = Raw(orjson.dumps({**self._head, **self._answer.state}))
-        self._kept.output = Raw(orjson.dumps(self._answer.output))
+        self._kept.response = Raw(orjson.dumps({**self._head, **self.answer.state}))
+        self._kept.output = Raw(orjson.dumps(self.answer.output))
         await self._api.store.keep(self._owner, self._id, self._kept)
 
 
