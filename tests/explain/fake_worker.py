@@ -44,6 +44,9 @@ class FakeParts:
     def variant(self, record):
         return None
 
+    def repeat(self, record, earlier, variant):
+        pass
+
     def explain(self, record):
         self._log("explain", id=record.request_id)
         if b"poison" in record.body:

@@ -133,21 +133,20 @@ async def test_only_requests_of_the_own_tenant_are_found(start_engine, start_gat
 
 
 async def test_nothing_shows_what_other_tenants_have_sent(start_engine, start_gateway):
-    gateway = await start_gateway(await start_engine(), **sections(tenant("acme"), tenant("globex")), **ON)
-    await ask_as(gateway, "acme", "Which are late?", messages=[MESSAGES[0]])
+    tenants = [tenant(name) for name in ("acme", "globex", "initech")]
+    gateway = await start_gateway(await start_engine(), **sections(*tenants), **ON)
+    await ask_as(gateway, "acme", messages=[MESSAGES[0]])
     own = [{"role": "user", "content": "Things only we ask. " * 8}]
-    await ask_as(gateway, "globex", messages=own, headers={"x-request-id": "own"})
     shown = []
-    for number, system in enumerate((SYSTEM, SYSTEM.replace("parcels", "letters"))):
-        name = f"later-{number}"
-        headers = {"x-request-id": name, "x-gateway-explain": "own"}
-        messages = [{"role": "system", "content": system}]
-        answer = await ask_as(gateway, "globex", messages=messages, headers=headers)
-        headers = {"authorization": f"Bearer {key('globex')}"}
-        found = await eventually_true(functools.partial(gateway.http.get, f"{EXPLANATIONS}/{name}", headers=headers))
+    for name, system in (("globex", SYSTEM), ("initech", SYSTEM.replace("parcels", "letters"))):
+        await ask_as(gateway, name, messages=own, headers={"x-request-id": f"own-{name}"})
+        headers = {"x-request-id": f"later-{name}", "x-gateway-explain": f"own-{name}"}
+        answer = await ask_as(gateway, name, messages=[{"role": "system", "content": system}], headers=headers)
+        headers, path = {"authorization": f"Bearer {key(name)}"}, f"{EXPLANATIONS}/later-{name}"
+        found = await eventually_true(functools.partial(gateway.http.get, path, headers=headers))
         shown.append((answer.headers["x-gateway-explained"], found["explanation"]["missed"]))
     assert shown[0] == shown[1]
-    internal = (await gateway.admin.get("/admin/api/requests/later-0")).json()
+    internal = (await gateway.admin.get("/admin/api/requests/later-globex")).json()
     assert "tenant_isolated" in {each["reason"] for each in internal["missed"]}
 
 
