@@ -21,7 +21,7 @@ from gateway.core.explanation import ReplicaPrefix, ReplyChoice, RequestRecord, 
 from gateway.core.ids import ReplicaId, Target
 from gateway.core.outcome import Ending, Outcome, Usage
 from gateway.core.prompt import TOKEN_BYTES, TokenizedPrompt, TokenSource
-from gateway.core.request import Endpoint
+from gateway.core.request import NO_IDENTITY, Endpoint
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
 from gateway.explain.worker.explain_messages import CanonOptions, ModelOptions, WorkerOptions
@@ -88,7 +88,8 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         endpoint="/v1/chat/completions",
         caller=SimpleNamespace(tenant=tenant, application=None),
         headers=[(b"host", b"x"), (b"user-agent", b"web/2.1"), (b"content-type", b"application/json")],
-        session=None,
+        identity=NO_IDENTITY,
+        dialect="",
         body=body_of(messages),
         fields={},
         stream=False,

@@ -73,7 +73,7 @@ def test_page_of_a_configured_origin_streams_and_reads_errors(tmp_path, page_of_
         assert models["status"] == 200
         for path, options, status, code in (
             (CHAT, {**POST, "headers": {"content-type": "application/json"}}, 401, "invalid_api_key"),
-            ("/v1/responses", POST, 404, "unknown_path"),
+            ("/v1/batches", POST, 404, "unknown_path"),
             (CHAT, {"headers": HEADERS}, 405, "method_not_allowed"),
             # The HTTP layer refuses it, before there is a request.
             ("/v1/models", {"headers": {"x-long": "y" * 70_000}}, 431, "headers_too_large"),

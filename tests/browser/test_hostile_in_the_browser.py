@@ -48,7 +48,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                 stage.send(
                     prompt,
                     source=text,
-                    session=f"{text} {number}",
+                    session=f"{text[:4000]} {number}",  # longer ones count as none
                     request_id=text[:100] if turn == 1 else f"hostile-{number}",
                     system=f"{prompt} It is 2026-11-21T10:00:{10 + turn}Z. {keys} {SYSTEM}",
                 )
