@@ -164,7 +164,7 @@ async def test_a_client_of_http_1_0_gets_no_interim_response(guarded, connect):
         ({"authorization": f"Basic {base64.b64encode(f'acme:{ACME}'.encode()).decode()}"}, "There is no API key"),
         ({"authorization": f"Bearer {ACME} {GLOBEX}"}, "There is no API key"),
         ({"authorization": f"Bearer {ACME},{GLOBEX}"}, "not valid"),
-        ({"x-api-key": ACME}, "There is no API key"),
+        ({"x-api-key": UNKNOWN_KEY}, "not valid"),
         ({"api-key": ACME}, "There is no API key"),
         ({"cookie": f"authorization=Bearer {ACME}"}, "There is no API key"),
         (bearer(UNKNOWN_KEY), "not valid"),
@@ -342,7 +342,7 @@ async def test_percent_signs_stay_percent_signs(guarded, connect):
 )
 async def test_huge_headers_are_refused_before_they_are_kept(guarded, connect, lines):
     message = problem(await raw(connect, guarded, *lines), 431, "headers_too_large")
-    assert ("server.max_header_bytes" if len(lines) == 1 else "more than 200 headers") in message
+    assert "server.max_header_bytes" in message
     assert not asked(guarded)
     assert (await guarded.ask(headers=bearer(ACME))).status_code == 200
 

@@ -182,6 +182,7 @@ async def test_configuration_is_shown_without_secrets(start_gateway, engine):
         "api_key": "***",
         "region": "",
         "drain": False,
+        "endpoints": None,
         "events": "auto",
         "replay": None,
         "ca_file": None,

@@ -39,7 +39,7 @@ def attempting(prefill_seconds, *, stream=False):
     context = SimpleNamespace(
         encoded=encoded, body=None, deadline=1e9, grant=Grant(), trace=None, dispatched_at=0.0, begun=False, seam=None
     )
-    context.tried, context.drop_content = set(), lambda: None
+    context.tried, context.drop_content, context.diagnosis = set(), lambda: None, None
     placed = SimpleNamespace(decision=decision, replica=at, chains=(), indexed=False)
     return Attempt(context, placed, None, {MODEL}, capacity.append), at, capacity
 
