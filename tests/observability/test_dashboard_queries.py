@@ -95,7 +95,8 @@ def _ask_too_much(public: str) -> None:
 
 
 def _ask_unexplained(public: str, seconds: float) -> None:
-    """Streams that are cold, all the time, of a named application: the demo's own are warm after a while."""
+    """Streams that are cold, all the time, of a named application: the demo's own are warm after a while; and requests
+    of another API."""
     end = time.monotonic() + seconds
     with httpx.Client(base_url=public, trust_env=False, timeout=60) as client:
         while (now := time.monotonic()) < end:
@@ -106,6 +107,7 @@ def _ask_unexplained(public: str, seconds: float) -> None:
             }
             headers = {"x-prompt-id": "helpdesk"}
             client.post("/v1/chat/completions", json=body | {"stream": True}, headers=headers)
+            client.post("/v1/messages", json=body)
             time.sleep(0.5)
 
 
