@@ -216,7 +216,9 @@ class Generations:
             dialect="" if dialect is None else dialect.name,
             named=named,
             given=given,
-            compares=named_request(named.get(EXPLAIN), generation.translated),
+            compares=None
+            if dialect is None and EXPLAIN not in named
+            else named_request(named.get(EXPLAIN), generation.translated),
         )
         del body  # the request holds it, and may drop it
         return await self._turns.run(parsing, tenant)

