@@ -54,7 +54,7 @@ _SELECTED = {
     Level.DEEP: "hypothesis and not engine",
 }
 _PROFILES = {Level.UNIT: "fast", Level.FAST: "fast", Level.ALL: "more", Level.DEEP: "deep"}
-_AT_ONCE, _UNITS_AT_ONCE = 3, 2
+_AT_ONCE, _UNITS_AT_ONCE = 4, 2
 """How many parts run side by side: those that start processes, and units."""
 
 _NICE = 5
@@ -117,18 +117,18 @@ PARTS = [
     Part("browser", BROWSER),
     # Commands that evaluate traffic and set-ups, with engines over sockets.
     Part("evaluation", EVALUATION),
-    # Servers and clients of one package: the admin API, Redis, Kubernetes; KV events and all others.
-    Part("servers", SERVERS),
-    Part(
-        "rest", ["tests"], but=["tests/gateway", *SERVERS, *EVALUATION, *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]
-    ),
     # In-process gateways, every third file in each.
     Part("gateway", IN_PROCESS[::3]),
     Part("gateway-2", IN_PROCESS[1::3]),
+    # Servers and clients of one package: the admin API, Redis, Kubernetes; KV events and all others.
+    Part("servers", SERVERS),
+    Part("scenarios", SCENARIOS),
+    Part(
+        "rest", ["tests"], but=["tests/gateway", *SERVERS, *EVALUATION, *SCENARIOS, *BROWSER, *CANON, *EXPLAIN, *PURE]
+    ),
+    Part("processes-2", MORE_PROCESSES),
     Part("gateway-3", IN_PROCESS[2::3]),
     Part("processes", PROCESSES),
-    Part("processes-2", MORE_PROCESSES),
-    Part("scenarios", SCENARIOS),
     *UNITS,
 ]
 ALONE = Part("timed", TIMED)
