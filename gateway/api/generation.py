@@ -188,9 +188,9 @@ class Generations:
             given = await self._turns.run(parsed_object(body, self._limits, share.add), tenant)
             asked = DialectRequest(given, named, generation.request_id, grant.caller, share.add)
             generation.translated = translated = await dialect.translate(asked)
-            share.add(len(body))  # for the translated body, until the request is over
             query, fields = b"", translated.fields
             body = body_of(fields)
+            share.add(len(body))
         elif isinstance(called := generation.endpoint, EnginePath):
             known = [model for model in self._models if grant.caller.may_use(model)]
             reading = passed_fields(called, exchange, body, known=known, limits=self._limits, hold=share.add)

@@ -1,13 +1,14 @@
 """Chat completions as answers of the Messages API: no sockets."""
 
 import json
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from gateway.api.dialects import ApiProblem
 from gateway.api.dialects.messages_answer import MessageConverter, error_of, model_entry, model_page
-from gateway.api.dialects.translating_sink import ChatChunk
+from gateway.api.dialects.translating_sink import ChatChunk, TranslatingSink
 from gateway.core.errors import BadRequest
 
 HEADERS = {b"x-gateway-prompt-tokens": b"100", b"x-gateway-prefix-tokens": b"64"}
@@ -203,8 +204,37 @@ def test_a_whole_answer():
         {"choices": [{"message": {"content": 5}}]},
     ],
 )
-def test_an_answer_of_another_form_is_empty(answer):
-    assert json.loads(converter().whole(answer))["content"] == []
+def test_an_answer_of_another_form_is_no_success(answer):
+    sink = Mock(spec=["start", "write"])
+    translating = TranslatingSink(sink, converter(), lambda problem: error_of(problem, "id-1", of_engine=True))
+    translating.start(200, [(b"content-type", b"application/json")])
+    translating.write(json.dumps(answer).encode(), more=False)
+    assert sink.start.call_args.args[0] == 502
+    assert json.loads(sink.write.call_args.args[0])["type"] == "error"
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a": 123456789012345678901234567890}', {"a": 5}, '{"a":' + "[" * 500 + "]" * 500 + "}"]
+)
+def test_arguments_of_a_call_may_be_what_engines_send(arguments):
+    call = {"id": "c1", "index": None, "function": {"name": "f", "arguments": arguments}}
+    answer = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    (block,) = json.loads(converter().whole(answer))["content"]
+    assert block["input"] == (json.loads(arguments) if isinstance(arguments, str) else arguments)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [b'{"model":null,"choices":[{"delta":{"content":"A"}}]}', b'{"created":1.5,"choices":[{"delta":{"content":"A"}}]}'],
+)
+def test_members_of_chunks_that_are_not_needed_may_be_anything(chunk):
+    sink = Mock(spec=["start", "write"])
+    translating = TranslatingSink(sink, converter(), lambda problem: error_of(problem, "id-1"))
+    translating.start(200, [(b"content-type", b"text/event-stream")])
+    translating.write(b"data: " + chunk + b"\n\n", more=True)
+    assert b'"text":"A"' in sink.write.call_args.args[0]
+    translating.write(b'data: {"choices":[{"delta":{"content":5}}]}\n\n', more=False)
+    assert b"event: error" in sink.write.call_args.args[0]
 
 
 @pytest.mark.parametrize(

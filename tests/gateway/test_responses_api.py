@@ -556,3 +556,37 @@ async def test_a_request_is_in_no_reference_cycle(gateway, cyclic, fields):
     await gateway.settled(2)
     await asyncio.sleep(0)
     assert cyclic() == {}
+
+
+async def test_references_count_like_the_items_that_they_stand_for(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), server={"max_body_bytes": 100_000})
+    first = (
+        await gateway.http.post(PATH, json={"model": "demo", "input": "x " * 20_000, "max_output_tokens": 1})
+    ).json()
+    reference = {"type": "item_reference", "id": f"msg_{first['id'][5:]}i0000"}
+    one = await gateway.http.post(PATH, json={"model": "demo", "input": [reference], "max_output_tokens": 1})
+    assert one.status_code == 200, one.text
+    many = await gateway.http.post(PATH, json={"model": "demo", "input": [reference] * 3, "max_output_tokens": 1})
+    assert (many.status_code, many.json()["error"]["code"]) == (400, "chain_too_long")
+
+
+async def test_a_request_id_that_a_client_repeats_names_no_response(gateway):
+    named = {"x-request-id": "a" * 32}
+    ask = {"model": "demo", "input": "One", "max_output_tokens": 1}
+    first, second = [(await gateway.http.post(PATH, json=ask, headers=named)).json()["id"] for _ in range(2)]
+    assert first != second
+    assert (await gateway.http.get(f"{PATH}/{first}")).status_code == 200
+
+
+async def test_a_tool_choice_that_is_no_name_is_refused(gateway):
+    choice = {"type": "function", "name": ["x"]}
+    answer = await gateway.http.post(PATH, json={"model": "demo", "input": "hi", "tool_choice": choice})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tool_choice.name")
+
+
+async def test_a_conversation_goes_on_without_a_deleted_response(gateway):
+    ask = {"model": "demo", "conversation": "conv_x", "max_output_tokens": 1}
+    first = (await gateway.http.post(PATH, json=ask | {"input": "One"})).json()["id"]
+    assert (await gateway.http.delete(f"{PATH}/{first}")).status_code == 200
+    answer = await gateway.http.post(PATH, json=ask | {"input": "Two"})
+    assert answer.status_code == 200, answer.text

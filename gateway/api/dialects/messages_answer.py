@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from gateway.api.body_json import body_of
 from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of
 from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.translating_sink import ChatChunk, ChunkChoice, Delta, FunctionDelta
@@ -111,11 +112,8 @@ class MessageConverter:
         self._usage = parse_usage(answer.get("usage")) or self._usage
         if self._counts:
             return orjson.dumps({"input_tokens": self._usage.prompt_tokens})
-        try:
-            chosen = answer["choices"][0]
-            choice = msgspec.convert({**chosen, "delta": chosen["message"]}, ChunkChoice)
-        except (LookupError, TypeError, msgspec.ValidationError):
-            choice = ChunkChoice()
+        chosen = answer["choices"][0]
+        choice = msgspec.convert({**chosen, "delta": chosen["message"]}, ChunkChoice)
         delta = choice.delta
         content: list[dict[str, Any]] = []
         if thoughts := delta.reasoning or delta.reasoning_content:
@@ -131,7 +129,7 @@ class MessageConverter:
         self._note(choice)
         self._model = answer.get("model") or self._model
         ended = self._reason(called=bool(delta.tool_calls))
-        return orjson.dumps(self._message([] if self._prewarm else content, *ended))
+        return body_of(self._message([] if self._prewarm else content, *ended))
 
     def _note(self, choice: ChunkChoice) -> None:
         self._refused = self._refused or bool(choice.delta.refusal)

@@ -89,8 +89,9 @@ class ResponseStore:
         """Keep a record, in place of an earlier one."""
         name, value = f"{owner}/{id_}", msgspec.json.encode(record)
         size = len(value) + _OVERHEAD_BYTES
+        before = self._kept.get(name)
+        await self.check(owner, size - (0 if before is None else before.size))
         self._forget(name)
-        await self.check(owner, size)
         here = value if self.keeps_values else None
         self._kept[name] = _StoredRecord(owner, size, self._clock() + self.ttl_seconds, here)
         self._count(owner, size)

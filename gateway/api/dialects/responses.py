@@ -273,6 +273,8 @@ def _tool_choice(choice: Any, tools: Mapping[str, ToolName], warnings: list[str]
         return choice if tools else None
     if kind in ("function", "custom"):
         name = f"{choice['namespace']}__{choice.get('name')}" if choice.get("namespace") else choice.get("name")
+        if not isinstance(name, str):
+            raise invalid("tool_choice.name", "must be a string", "invalid_value")
         found = [name] if name in tools else [flat for flat, tool in tools.items() if tool.name == name]
         if len(found) == 1:
             return {"type": "function", "function": {"name": found[0]}}

@@ -134,7 +134,7 @@ class Responses:
         if len(ids) > _MAX_CHAIN:
             raise invalid(param, f"continues more than {_MAX_CHAIN} responses: begin anew", "chain_too_long")
         records = await self.store.find(owner, ids)
-        if None in records:
+        if None in records and conversation is None:  # a conversation goes on without what was deleted
             raise unknown(ids[records.index(None)], param)
         parts = [part for record in records if record is not None for part in (record.input, record.output)]
         if sum(len(bytes(part)) for part in parts) > self._max_bytes:
@@ -159,6 +159,7 @@ class Responses:
             return items
         owner, resolved = asked.caller.tenant.id, []
         known: dict[str, list[Any]] = {}
+        sizes, total = dict[tuple[str, int], int](), 0
         for at, item in enumerate(items):
             if isinstance(item, dict) and item.get("type") == "item_reference":
                 found = _ITEM_ID.fullmatch(given := str(item.get("id")))
@@ -169,6 +170,11 @@ class Responses:
                 stored = [] if found is None else known.get(source, [])
                 if found is None or (position := int(found[3], 16)) >= len(stored):
                     raise unknown(given, f"input[{at}].id")
+                if (item_at := (source, position)) not in sizes:
+                    sizes[item_at] = len(body_of(stored[position]))
+                if (total := total + sizes[item_at]) > self._max_bytes:
+                    problem = f"refers to more than {self._max_bytes} bytes (server.max_body_bytes)"
+                    raise invalid(f"input[{at}].id", problem, "chain_too_long")
                 resolved.append(stored[position])
             else:
                 resolved.append(item)
@@ -244,8 +250,8 @@ class _Serving(ForwardingSink):
     def __init__(
         self, api: Responses, asked: DialectRequest, chat: ResponsesChat, kept: Record | None, conversation: str | None
     ) -> None:
-        # So that the response's id leads to the request, which clients may name otherwise.
-        digits = asked.request_id if _DIGITS.fullmatch(asked.request_id) else os.urandom(16).hex()
+        # The response's id leads to the request, unless the client named that: it may do so again.
+        digits = os.urandom(16).hex() if b"x-request-id" in asked.headers else str(asked.request_id)
         fields = asked.fields
         self._api = api
         self._owner, self._id = asked.caller.tenant.id, f"resp_{digits}"
@@ -293,6 +299,11 @@ class _Serving(ForwardingSink):
         except asyncio.CancelledError:
             if not (self._detached and client.gone):
                 raise
+        except Exception:
+            if self._detached:  # or its clients would ask for it without end
+                self.answer.broken(ApiProblem(500, "internal_error", "The gateway failed on this request."))
+                await self._stored()
+            raise
         finally:
             if self._api.running.get(key) is self:
                 del self._api.running[key]

@@ -1,5 +1,6 @@
 """Translates an answer piece by piece: the events of a stream as they come, every other answer when it is whole."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -26,15 +27,22 @@ class FunctionDelta(msgspec.Struct, gc=False):
     """A part of a call."""
 
     name: str | None = None
-    arguments: str | None = None
+    arguments: Any = None
+
+    def __post_init__(self) -> None:
+        if self.arguments is not None and not isinstance(self.arguments, str):  # SGLang allows an object
+            self.arguments = json.dumps(self.arguments)
 
 
 class CallDelta(msgspec.Struct, gc=False):
     """A part of a tool call. The first part of each has the id and the name."""
 
-    index: int = 0
+    index: Any = 0
     id: str | None = None
     function: FunctionDelta | None = None
+
+    def __post_init__(self) -> None:
+        self.index = self.index or 0
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -59,14 +67,13 @@ class ChunkChoice(msgspec.Struct, gc=False):
 class ChatChunk(msgspec.Struct, gc=False):
     """One event of a chat stream."""
 
-    id: str = ""
-    model: str = ""
-    created: int = 0
+    model: str | None = None
     choices: list[ChunkChoice] = []
     usage: Mapping[str, Any] | None = None
     error: Any = None
 
 
+_NO_CHAT = ApiProblem(502, "upstream_error", "The engine's answer is no chat completion.")
 _decode = msgspec.json.Decoder(ChatChunk).decode
 
 
@@ -175,7 +182,10 @@ class TranslatingSink(ForwardingSink):
         try:
             chunk = _decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return b""  # what is no chat event has nothing that the API could say
+            if not payload.startswith(b"{"):
+                return b""  # an event of another kind
+            self._done = True
+            return self._converter.broken(_NO_CHAT)
         if chunk.error is None:
             return self._converter.chunk(chunk)
         self._done = True
@@ -188,7 +198,10 @@ class TranslatingSink(ForwardingSink):
         except ValueError:
             answer = None
         if self._status == HTTPStatus.OK and isinstance(answer, dict):
-            return self._status, self._converter.whole(answer)
+            try:
+                return self._status, self._converter.whole(answer)
+            except (LookupError, TypeError, ValueError, msgspec.MsgspecError):
+                return self._refusal(_NO_CHAT)
         status = self._status if self._status != HTTPStatus.OK else HTTPStatus.BAD_GATEWAY
         return self._refusal(engine_problem(status, answer))
 
