@@ -200,7 +200,7 @@ class TranslatingSink(ForwardingSink):
         if self._status == HTTPStatus.OK and isinstance(answer, dict):
             try:
                 return self._status, self._converter.whole(answer)
-            except (LookupError, TypeError, ValueError, msgspec.MsgspecError):
+            except (LookupError, TypeError, ValueError, RecursionError, msgspec.MsgspecError):
                 return self._refusal(_NO_CHAT)
         status = self._status if self._status != HTTPStatus.OK else HTTPStatus.BAD_GATEWAY
         return self._refusal(engine_problem(status, answer))
