@@ -189,6 +189,7 @@ class Generations:
             asked = DialectRequest(given, named, generation.request_id, grant.caller, share.add)
             generation.translated = translated = await dialect.translate(asked)
             query, fields = b"", translated.fields
+            generation.translated = translated._replace(fields={})  # the request holds them, and may drop them
             body = body_of(fields)
             share.add(len(body))
         elif isinstance(called := generation.endpoint, EnginePath):

@@ -21,6 +21,7 @@ from scripted_engine import ScriptedEngine
 from serving import COMMAND, Serving
 from tenancy import SECRET
 
+from gateway.api.dialects import DialectRequest, Translated
 from gateway.context import RequestContext
 from gateway.core.request import ChatRequest
 from gateway.proxy.response import ResponseRelay
@@ -263,9 +264,8 @@ def cyclic():
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         gc.set_debug(0)
-        return Counter(
-            type(each).__name__ for each in gc.garbage if isinstance(each, RequestContext | ChatRequest | ResponseRelay)
-        )
+        parts = RequestContext | ChatRequest | ResponseRelay | Translated | DialectRequest
+        return Counter(type(each).__name__ for each in gc.garbage if isinstance(each, parts))
 
     yield found
     gc.garbage.clear()

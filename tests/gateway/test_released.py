@@ -52,3 +52,21 @@ async def test_a_request_is_in_no_reference_cycle(gateway, engine, cyclic, field
     await gateway.settled(2)
     await asyncio.sleep(0)
     assert cyclic() == {}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/messages", REQUEST),
+        ("/v1/messages", REQUEST | {"model": "none"}),
+        ("/v1/messages/count_tokens", REQUEST),
+        ("/v1/responses", {"model": "demo", "input": "Where is it?", "max_output_tokens": 4}),
+        ("/v1/responses", {"model": "demo", "input": "Where is it?", "max_output_tokens": 4, "store": False}),
+    ],
+)
+async def test_a_translated_request_is_in_no_reference_cycle(gateway, cyclic, path, fields, stream):
+    for _ in range(2):
+        await gateway.http.post(path, json=fields | {"stream": stream}, timeout=60)
+    await asyncio.sleep(0.1)
+    assert cyclic() == {}

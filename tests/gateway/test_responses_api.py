@@ -590,3 +590,8 @@ async def test_a_conversation_goes_on_without_a_deleted_response(gateway):
     assert (await gateway.http.delete(f"{PATH}/{first}")).status_code == 200
     answer = await gateway.http.post(PATH, json=ask | {"input": "Two"})
     assert answer.status_code == 200, answer.text
+
+
+async def test_an_engines_refusal_names_the_clients_member(gateway):
+    answer = await gateway.http.post(PATH, json={"model": "demo", "input": "hi", "max_output_tokens": 0})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_output_tokens"), answer.text

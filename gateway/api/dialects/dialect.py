@@ -125,28 +125,34 @@ class Dialect(Protocol):
 def problem_of(error: GatewayError, translated: Translated | None) -> ApiProblem:
     """An error of the gateway, with the names that the client's body has for what is at fault."""
     problem = ApiProblem(error.status, error.type, error.message, error.param, error.code)
-    return problem if translated is None else problem_in(translated, problem)
+    return problem if translated is None else problem_in(translated.places, translated.names, problem)
 
 
-def problem_in(translated: Translated, problem: ApiProblem) -> ApiProblem:
-    """An error about the chat request, with the names that the client's body has for what is at fault."""
+def problem_in(places: Sequence[str], names: Mapping[str, str], problem: ApiProblem) -> ApiProblem:
+    """An error about the chat request, with the names that the client's body has for what is at fault.
+
+    Args:
+        places: As of ``Translated``.
+        names: As of ``Translated``.
+        problem: The error.
+    """
     if problem.param is None:
         return problem
-    own = place_in(translated, problem.param)
+    own = place_in(places, names, problem.param)
     message = problem.message.replace(f"`{problem.param}`", f"`{own}`")
     return msgspec.structs.replace(problem, message=message, param=own)
 
 
-def place_in(translated: Translated, param: str) -> str:
+def place_in(places: Sequence[str], names: Mapping[str, str], param: str) -> str:
     """Where the client's body has what the chat request has at ``param``."""
     end = len(param)
     while end > 0:  # the longest part of the path that has another name
-        if (own := translated.names.get(param[:end])) is not None:
+        if (own := names.get(param[:end])) is not None:
             return own + param[end:]
         end = max(param.rfind(".", 0, end), param.rfind("[", 0, end))
     found = _MESSAGE.match(param)
-    if found is not None and int(found[1]) < len(translated.places):
-        return translated.places[int(found[1])] + param[found.end() :]
+    if found is not None and int(found[1]) < len(places):
+        return places[int(found[1])] + param[found.end() :]
     return param
 
 

@@ -320,19 +320,19 @@ class MessagesDialect:
             listed = ", ".join(chat.left_out[:5]) + ", ..." * (len(chat.left_out) > 5)
             headers.append((b"x-gateway-warning", f"left out: {listed}".encode()))
 
-        def refused(problem: ApiProblem) -> tuple[int, bytes]:
-            return error_of(problem_in(translated, problem), asked.request_id, of_engine=True)
-
         compares = _object(asked.fields, "diagnostics").get("previous_message_id")
         if compares is not None and not isinstance(compares, str):
             raise _bad("diagnostics.previous_message_id", "must be the id of a message")
 
+        # Neither function refers to the bodies: a stream of minutes would keep them in memory.
+        request_id, places, names = asked.request_id, chat.places, chat.names
+        converter = MessageConverter(asked.fields.get("model"), request_id, prewarm=chat.prewarm, counts=self._counts)
+        converter.compares = compares is not None
+
+        def refused(problem: ApiProblem) -> tuple[int, bytes]:
+            return error_of(problem_in(places, names, problem), request_id, of_engine=True)
+
         def answer(sink: Sink) -> Sink:
-            model, prewarm = asked.fields.get("model"), chat.prewarm
-            converter = MessageConverter(model, asked.request_id, prewarm=prewarm, counts=self._counts)
-            converter.compares = compares is not None
             return TranslatingSink(sink, converter, refused, headers)
 
-        counts = self._counts
-        translated = Translated(chat.fields, chat.places, chat.names, answer, headers, counts, compares=compares)
-        return translated
+        return Translated(chat.fields, places, names, answer, headers, self._counts, compares=compares)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
-from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, hold_none
+from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, hold_none, problem_in
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
 from gateway.api.dialects.responses import NAMES, ResponsesChat, chat_of, invalid, items_of, member
 from gateway.api.dialects.responses_answer import ResponseAnswer
@@ -256,6 +256,7 @@ class _Serving(ForwardingSink):
         self._api = api
         self._owner, self._id = asked.caller.tenant.id, f"resp_{digits}"
         self._kept = kept
+        self._places = chat.places
         self._headers = [(b"x-gateway-warning", "; ".join(chat.warnings).encode())] if chat.warnings else []
         self._conversation = conversation
         self._background = bool(fields.get("background"))
@@ -336,6 +337,7 @@ class _Serving(ForwardingSink):
             self._sink.write(self._last, more=False)
 
     def _refused(self, problem: ApiProblem) -> tuple[int, bytes]:
+        problem = problem_in(self._places, NAMES, problem)
         self.answer.broken(problem)
         return self._api.refusal(problem, RequestId(""))
 
