@@ -595,3 +595,10 @@ async def test_a_conversation_goes_on_without_a_deleted_response(gateway):
 async def test_an_engines_refusal_names_the_clients_member(gateway):
     answer = await gateway.http.post(PATH, json={"model": "demo", "input": "hi", "max_output_tokens": 0})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_output_tokens"), answer.text
+
+
+@pytest.mark.parametrize("given", ["resp_0", "x" * 200, "<b>"])
+async def test_an_id_that_is_none_is_refused_in_whole_words(gateway, given):
+    answer = await gateway.http.get(f"{PATH}/{given}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert answer.json()["error"]["message"].startswith("The id is not known: ")

@@ -146,6 +146,6 @@ class ResponseStore:
 
 def unknown(id_: str, param: str | None) -> NotFound:
     """The error for an id that was never given, has expired, was deleted, or is another tenant's."""
-    shown = f" {id_}" if id_.isascii() and id_.isprintable() and len(id_) < 80 else ""
+    shown = f" {id_}" if id_ and id_.isascii() and id_.isprintable() and len(id_) < 80 else ""
     problem = f"The id{shown} is not known: it was not stored, has expired, was deleted, or belongs to another key."
     return NotFound(problem, param=param, code="not_found")

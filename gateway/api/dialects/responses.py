@@ -173,7 +173,9 @@ class _Messages:
             if (thought := self._reasoning(item, place)) is not None:
                 self._assistant("reasoning", thought, place)
         else:
-            raise invalid(f"{place}.type", f"is {_shown(kind)}, which is not served here", "unsupported_item")
+            raise invalid(
+                f"{place}.type", f"is {_shown(kind)}, which is not served here: leave the item out", "unsupported_item"
+            )
 
     def _assistant(self, name: str, value: Any, place: str) -> None:
         before = self.messages[-1] if self.messages else {}
