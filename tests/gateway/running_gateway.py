@@ -176,6 +176,24 @@ async def know_each_other(*group: RunningGateway, peers: int | None = None) -> N
     await eventually(known)
 
 
+async def events_received(
+    gateway: RunningGateway, engines: Sequence[SimulatedEngine], seconds: float = HANG_SECONDS
+) -> None:
+    """Wait until the gateway has received everything the engines published."""
+
+    async def all_of_it() -> bool:
+        replicas = await gateway.replicas()
+        for number, engine in enumerate(engines):
+            published = [rank.publisher.next_number for rank in engine.ranks.all if rank.publisher]
+            received = [feed["next_sequence"] for feed in replicas[f"r{number}"]["events"]]
+            blocks = sum(len(rank) for rank in engine.content)
+            if received != published or replicas[f"r{number}"]["index"]["blocks"] != blocks:
+                return False
+        return True
+
+    await eventually(all_of_it, seconds)
+
+
 async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float = HANG_SECONDS) -> None:
     """Wait until something holds; fail after ``seconds``."""
     with contextlib.suppress(TimeoutError):

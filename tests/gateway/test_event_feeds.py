@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import dataclasses
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import zmq
 from patience import HANG_SECONDS
-from running_gateway import RunningGateway, eventually
+from running_gateway import RunningGateway, events_received, eventually
 
 from gateway.core.engine_facts import EngineKind
 from gateway.simulator.simulated_engine import SimulatedEngine
@@ -75,22 +75,6 @@ async def ask(
     return int(answer.headers["x-gateway-prefix-tokens"]), details.get("cached_tokens") or 0
 
 
-async def sent(gateway: RunningGateway, engines: Sequence[SimulatedEngine], seconds: float = HANG_SECONDS) -> None:
-    """Wait until the gateway has received everything the engines published."""
-
-    async def all_of_it() -> bool:
-        replicas = await gateway.replicas()
-        for number, engine in enumerate(engines):
-            published = [rank.publisher.next_number for rank in engine.ranks.all if rank.publisher]
-            received = [feed["next_sequence"] for feed in replicas[f"r{number}"]["events"]]
-            blocks = sum(len(rank) for rank in engine.content)
-            if received != published or replicas[f"r{number}"]["index"]["blocks"] != blocks:
-                return False
-        return True
-
-    await eventually(all_of_it, seconds)
-
-
 async def reset(engine: SimulatedEngine) -> None:
     """Forget all prefixes of rank 0. The engine publishes that with its next step, so give it something to do."""
     assert engine.cache.reset()
@@ -135,10 +119,10 @@ async def test_predictions_are_what_the_engines_report(
     for number in range(90):
         salt = {"cache_salt": chooser.choice("ab")} if number % 3 == 0 else {}
         seen.append(await ask(gateway, chooser.randrange(14), chooser.randrange(3), **salt))
-        await sent(gateway, engines)
+        await events_received(gateway, engines)
         if number == 45:
             await reset(engines[0])
-            await sent(gateway, engines)
+            await events_received(gateway, engines)
     assert [pair for pair in seen if pair[0] != pair[1]] == []
     warm = [pair for pair in seen if pair[1]]
     assert len(warm) > 15
@@ -169,7 +153,7 @@ async def test_a_gateway_started_late_has_the_same_index(
     for gateway in (first, second):
         await state_of(gateway, "live", replica="r0")
         await state_of(gateway, "live", replica="r1")
-        await sent(gateway, engines)
+        await events_received(gateway, engines)
     held = [await gateway.replicas() for gateway in (first, second)]
     assert [r["index"] for r in held[0].values()] == [r["index"] for r in held[1].values()]
     for topic in (29, 28, 27):
@@ -184,7 +168,7 @@ async def test_lost_batches_are_asked_for_again(followed: tuple[RunningGateway, 
         await ask(gateway, topic)
     await set_fault(engine, "")
     await ask(gateway, 41)
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
     await state_of(gateway, "live")
     assert (await gateway.metrics()).value("gateway_kv_event_gaps_total", replica="r0") > 0
     for topic in (39, 38, 37):
@@ -199,7 +183,7 @@ async def test_odd_orders_do_no_harm(followed: tuple[RunningGateway, SimulatedEn
     for topic in range(25):
         await ask(gateway, topic)
     await set_fault(engine, "")
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
     await state_of(gateway, "live")
     assert await source_of(gateway) == "events"
 
@@ -217,7 +201,7 @@ async def test_what_cannot_be_had_again_is_said_to_be_missing(
     assert engine.cache.reset()
     await ask(gateway, 4)
     await state_of(gateway, "live")
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
     assert await source_of(gateway) == "events"
 
 
@@ -244,7 +228,7 @@ async def test_a_short_replay_buffer_leaves_a_late_gateway_rebuilding_until_all_
             await state_of(second, "live", seconds=1)
             break
     await state_of(second, "live")
-    await sent(second, [engine])
+    await events_received(second, [engine])
 
 
 async def test_a_restart_is_noticed_by_the_events_alone(followed: tuple[RunningGateway, SimulatedEngine]) -> None:
@@ -256,9 +240,9 @@ async def test_a_restart_is_noticed_by_the_events_alone(followed: tuple[RunningG
     for topic in range(9, 14):
         await ask(gateway, topic)
         with contextlib.suppress(AssertionError):
-            await sent(gateway, [engine], seconds=5)
+            await events_received(gateway, [engine], seconds=5)
             break
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
     await state_of(gateway, "live")
     assert await ask(gateway, 1) == (0, 0)
 
@@ -272,7 +256,7 @@ async def test_a_killed_replica_comes_back_empty(
     )
     await state_of(gateway, "live")
     await ask(gateway, 1)
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
     ports = {"events": engine.event_endpoints[0], "replay": engine.replay_endpoints[0]}
     await engine.kill()
     await eventually(lambda: down(gateway))
@@ -283,7 +267,7 @@ async def test_a_killed_replica_comes_back_empty(
     await eventually(lambda: up(gateway))
     assert await ask(gateway, 1) == (0, 0)
     await state_of(gateway, "live")
-    await sent(gateway, [again])
+    await events_received(gateway, [again])
     predicted, reported = await ask(gateway, 1)
     assert predicted == reported > 0
 
@@ -318,7 +302,7 @@ async def test_a_restart_without_replay_is_not_forgotten_twice(
     await eventually(received)
     await asyncio.sleep(1.5)
     assert await source_of(gateway) == "events"
-    await sent(gateway, [again])
+    await events_received(gateway, [again])
 
 
 async def test_silence_is_noticed_without_usage_details(
@@ -350,7 +334,7 @@ async def test_asking_whether_anything_was_missed_counts_no_events(
 ) -> None:
     gateway, engine = followed
     await ask(gateway, 1)
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
     before = (await gateway.metrics()).value("gateway_kv_events_total")
     await asyncio.sleep(3 * SOON["probe_seconds"])
     assert (await gateway.metrics()).value("gateway_kv_events_total") == before
@@ -379,7 +363,7 @@ async def test_without_its_events_a_replica_is_predicted_and_served(
     await set_fault(engine, "")
     await ask(gateway, 3)
     await state_of(gateway, "live")
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
 
 
 async def test_an_event_address_without_a_publisher_is_reported(
@@ -428,7 +412,7 @@ async def test_a_configured_address_is_followed(start_reporting: StartEngine, st
     )
     await state_of(gateway, "live")
     await ask(gateway, 1)
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
 
 
 async def test_a_replica_without_events_and_usage_details_is_blind(
@@ -599,7 +583,7 @@ async def test_events_are_found_without_metrics(
     await state_of(gateway, "live")
     assert "--enable-metrics" in capsys.readouterr().out
     await ask(gateway, 1)
-    await sent(gateway, [engine])
+    await events_received(gateway, [engine])
     predicted, reported = await ask(gateway, 1)
     assert predicted == reported > 0
 

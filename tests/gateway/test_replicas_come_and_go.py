@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 import yaml
-from running_gateway import CHAT, Metrics, eventually, held_answers, settings_for
+from running_gateway import CHAT, Metrics, events_received, eventually, held_answers, settings_for
 from tenancy import SECRET
 
 from gateway.server.reload import merged
@@ -212,6 +212,7 @@ async def test_those_that_stay_keep_what_is_known_of_them(start_engine, start_ga
         held[text] = answer.headers["x-gateway-replica"]
     await gateway.settled(6)
     assert set(held.values()) == {"r0", "r1"}
+    await events_received(gateway, engines[:2])
     before = await gateway.replicas()
     # Its address in other words: the same replica, and nothing of it is begun anew.
     for replicas in (
