@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from gateway.admission import Authenticator
 from gateway.api.cors import Cors, Send, is_preflight
 from gateway.api.dialects import Dialect
-from gateway.api.error_responses import problem_body, problem_headers
+from gateway.api.error_responses import problem_response
 from gateway.api.generation import Generations
 from gateway.api.routes import MoreRoutes, Receive, Scope, ServedCatalog, build_routes, refused_path, request_id_of
 from gateway.core.errors import GatewayError
@@ -66,7 +66,7 @@ class PublicApp:
         if is_http and self.cors:
             send = self.cors.sending(scope["headers"], send)
         if is_http and is_preflight(scope["method"], scope["headers"]):
-            await self._preflight(scope, send)
+            await self._preflight(scope, receive, send)
         else:
             await self.routes(scope, receive, send)
 
@@ -74,7 +74,7 @@ class PublicApp:
         """Shutdown: end every open answer with an error in the API's format."""
         self.generations.interrupt()
 
-    async def _preflight(self, scope: Scope, send: Send) -> None:
+    async def _preflight(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a CORS preflight. Needs no key, because browsers send none with it."""
         try:
             allowed = self.cors.preflight(scope["headers"])
@@ -82,20 +82,7 @@ class PublicApp:
             request_id = request_id_of(dict(scope["headers"]).get(b"x-request-id", b""))
             refusal = refused_path(scope, error, request_id)
             self._observer.on_refused(refusal)
-            await _answer(send, error, request_id)
+            await problem_response(error, request_id)(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 204, "headers": allowed})
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _answer(send: Send, error: GatewayError, request_id: str) -> None:
-    body = problem_body(error)
-    headers = problem_headers(error, request_id) | {"content-length": str(len(body))}
-    await send(
-        {
-            "type": "http.response.start",
-            "status": error.status,
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})
