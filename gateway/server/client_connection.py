@@ -347,7 +347,7 @@ class ClientConnection(asyncio.Protocol):
         named = dict(headers)
         if not are_known:  # nothing is parsed behind a body whose end is not certain
             self._problem = too_many_headers(MAX_HEADERS) if upgrades or b"transfer-encoding" in named else None
-        elif b"host" not in named or b"transfer-encoding" in named or len(named) < len(headers):
+        elif version != "1.1" or b"host" not in named or b"transfer-encoding" in named or len(named) < len(headers):
             self._problem = problem_of(version, headers)
         if self._problem is not None:
             raise self._problem

@@ -57,6 +57,13 @@ def wrong_host(count: int) -> GatewayError:
     )
 
 
+def unknown_version(version: str) -> GatewayError:
+    """The request is not in a version of HTTP that is read here."""
+    problem = NotSupported(f"HTTP/{version} is not read here. Send HTTP/1.1.", code="unknown_http_version")
+    problem.status = 505
+    return problem
+
+
 def unknown_coding() -> GatewayError:
     """The body is encoded for the transfer in a way that is not implemented."""
     return NotSupported(

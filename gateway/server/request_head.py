@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import httptools
 
 from gateway.core.errors import GatewayError
-from gateway.server.refusal import unknown_coding, wrong_host
+from gateway.server.refusal import unknown_coding, unknown_version, wrong_host
 
 _REMEMBERED_URLS = 64
 """URLs whose parts are kept: clients of an API send few. Each has at most ``PortOptions.max_header_bytes``."""
@@ -39,8 +39,10 @@ def problem_of(version: str, headers: Headers) -> GatewayError | None:
     """What is wrong with a head that the parser accepts; None if nothing is.
 
     RFC 9112, section 3.2: a request of HTTP/1.1 has exactly one ``host``. Section 6.1: a transfer coding that the
-    server does not know is answered with 501.
+    server does not know is answered with 501. RFC 9110, section 15.6.6: so is another version with 505.
     """
+    if version not in ("1.0", "1.1"):
+        return unknown_version(version)
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) != 1 and (hosts or version != "1.0"):
         return wrong_host(len(hosts))

@@ -132,6 +132,15 @@ async def test_a_head_that_the_parser_accepts_and_the_standard_does_not(guarded,
     assert await connection.reader.read() == b""
 
 
+@pytest.mark.parametrize("line", [b"POST /v1/chat/completions", b"GET /readyz HTTP/0.9", b"POST /v1/models HTTP/2.0"])
+async def test_another_version_is_refused(guarded, connect, line):
+    connection = await connect(guarded)
+    await connection.send((line + b"\r\nhost: a\r\n\r\n") * 2)
+    answer = await connection.answer()
+    assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (505, "unknown_http_version")
+    assert await connection.reader.read() == b""
+
+
 @pytest.mark.parametrize(("version", "status"), [("1.1", 400), ("1.0", 401)])
 async def test_a_request_without_a_host_is_refused_unless_its_version_has_none(guarded, connect, version, status):
     connection = await connect(guarded)
