@@ -173,8 +173,7 @@ class KvFeeds:
         cached = settlement.predicted_tokens if settlement.cached_tokens is None else settlement.cached_tokens
         block_size = facts.block_size
         if block_size and settlement.prompt_tokens - cached > 2 * block_size:
-            now = time.monotonic()
-            feed.answered(now - settlement.seconds, now)
+            feed.answered(settlement.ended_at - settlement.seconds, time.monotonic())
 
     def on_refused(self, refusal: Refusal) -> None:
         """See ``Observer``."""

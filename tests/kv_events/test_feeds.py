@@ -108,7 +108,7 @@ async def gateway(plans, engines=None, *, publishers=(), settings=QUICK):
             publisher.end()
 
 
-def settled(target, *, prompt_tokens=100, predicted_tokens=0, cached_tokens=0, status=200):
+def settled(target, *, prompt_tokens=100, predicted_tokens=0, cached_tokens=0, status=200, began_at=None):
     decision = Decision(target, DecisionKind.COLD, 0, "cost", ())
     return Settlement(
         request_id=RequestId("r"),
@@ -130,6 +130,7 @@ def settled(target, *, prompt_tokens=100, predicted_tokens=0, cached_tokens=0, s
         ttft_seconds=None,
         seconds=0.01,
         stages=(),
+        ended_at=(time.monotonic() if began_at is None else began_at) + 0.01,
     )
 
 
@@ -324,7 +325,12 @@ def test_answers_that_were_computed_without_an_event_are_noticed(run):
         async with gateway(auto(ONE), Engines(one=reported(engine)), publishers=[engine]) as running:
             running.feeds.on_facts(ONE, VLLM)
             await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
+            began_at = time.monotonic()
+            engine.ask(*range(100, 150))
+            await running.until(lambda: running.has_state_of(Target(ONE, 0), engine))
+            await asyncio.sleep(0.05)
             for harmless in (
+                settled(Target(ONE, 0), began_at=began_at),  # its event came before it was settled
                 settled(Target(ONE, 0), cached_tokens=90),
                 settled(Target(ONE, 0), predicted_tokens=90, cached_tokens=None),
                 settled(Target(ONE, 0), status=500),
