@@ -42,6 +42,7 @@ from tests.engine.replica import (
 from tests.engine.resume import resume
 from tests.engine.small_fleet import SMALL_FLAGS
 from tests.engine.texts import prose
+from tests.engine.translated import translated
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
 
@@ -59,6 +60,8 @@ _PARTS: dict[str, _Part] = {
     _CANON: canonical,
     _RESUME: resume,
 }
+_WITH_OWN_REPLICAS = {"exact": exact, "translated": translated}
+"""Parts that start replicas themselves. Two are what two cores carry: they begin when the others have ended."""
 
 _console = Console(width=160 if not sys.stdout.isatty() else None)
 
@@ -68,7 +71,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write-docs", action="store_true", help=f"write the table to {DOCS.name}")
     arguments.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="where the servers' logs go")
-    arguments.add_argument("--only", choices=list(_PARTS), help="only these checks")
+    arguments.add_argument("--only", choices=[*_PARTS, *_WITH_OWN_REPLICAS], help="only these checks")
     given = arguments.parse_args()
     if given.only is not None and given.only not in _HEADINGS and given.write_docs:
         arguments.error(f"--write-docs needs every check, or --only {' or '.join(_HEADINGS)}")
@@ -79,7 +82,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep_logs or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        findings, version = asyncio.run(_run(_alone(folder, _PARTS[given.only]) if given.only else _checks(folder)))
+        findings, version = asyncio.run(_run(_alone(folder, given.only) if given.only else _checks(folder)))
     seconds = time.monotonic() - started
     _print(findings, version, seconds)
     if given.write_docs:
@@ -140,14 +143,18 @@ async def _checks(folder: Path) -> AsyncIterator[Finding | str]:
         yield await trouble.cancellation(gateway, replicas)
         for finding in await trouble.failover(gateway, replicas):
             yield finding
-    # Two replicas are what two cores carry: the next two begin when these have ended.
-    _console.print("starting two replicas with small caches, about a minute", highlight=False)
-    async for finding in exact(folder):
-        yield finding
+    for name in _WITH_OWN_REPLICAS:
+        async for finding in _alone(folder, name):
+            yield finding
 
 
-async def _alone(folder: Path, part: _Part) -> AsyncIterator[Finding | str]:
+async def _alone(folder: Path, name: str) -> AsyncIterator[Finding | str]:
     """Only one part of ``_checks``."""
+    if name in _WITH_OWN_REPLICAS:
+        _console.print(f"starting the replicas of the part {name}, about a minute", highlight=False)
+        async for finding in _WITH_OWN_REPLICAS[name](folder):
+            yield finding
+        return
     with contextlib.ExitStack() as running:
         _console.print("starting two vLLM replicas, about a minute", highlight=False)
         replicas = [
@@ -156,7 +163,7 @@ async def _alone(folder: Path, part: _Part) -> AsyncIterator[Finding | str]:
         for replica in replicas:
             replica.wait_ready("/health", START_SECONDS)
         yield str(httpx.get(f"{replicas[0].url}/version").json()["version"])
-        async for finding in part(folder, replicas):
+        async for finding in _PARTS[name](folder, replicas):
             yield finding
 
 

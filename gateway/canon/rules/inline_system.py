@@ -79,10 +79,11 @@ def _has_text(message: Message) -> bool:
 
 
 def _joined(run: Sequence[Message], kept: Message) -> Message:
-    """One of some messages with the content of all, an empty line between texts."""
+    """One of some messages with the content of all, an empty line between texts; without texts that are only space."""
     if len(run) == 1:
         return kept
     contents = [content for message in run if (content := _content(message))]
+    contents = [content for content in contents if not (isinstance(content, str) and content.isspace())]
     if any(isinstance(content, list) for content in contents):
         parts = ([{"type": "text", "text": each}] if isinstance(each, str) else each for each in contents)
         return {**kept, "content": [part for each in parts for part in each]}

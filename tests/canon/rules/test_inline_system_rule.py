@@ -89,6 +89,7 @@ def test_messages_in_front_of_the_first_answer_join_the_head_in_their_order():
     chat = [system("A."), user("Hi"), system("B.\n"), system("C."), said("Yes?"), user("So")]
     assert ruled(*chat) == [system("A.\n\nB.\n\nC."), user("Hi"), said("Yes?"), user("So")]
     assert ruled(user("Hi"), system("A.")) == [system("A."), user("Hi")]
+    assert ruled(system("A."), user("Hi"), system(" \n")) == [system("A."), user("Hi")]
 
 
 @pytest.mark.parametrize(
