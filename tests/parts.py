@@ -147,6 +147,7 @@ def run(part: Part, *options: str, nice: int = 0) -> Result:
     """Run a part, print its progress, and what pytest printed when it is over."""
     # What the fork server has imported already needs no rewritten assertions.
     command = [sys.executable, "-m", "pytest", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command += ["--durations=6", "--durations-min=5"]
     command += ["-o", f"faulthandler_timeout={_TEST_SECONDS}", "-o", "faulthandler_exit_on_timeout=true"]
     command += ["-o", f"cache_dir={part.cache}", *options, *part.paths]
     command += [f"--ignore={path}" for path in part.but]
