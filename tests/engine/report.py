@@ -48,7 +48,12 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "engine-test.md"
 
 _CANON = "canon"
 _RESUME = "resume"
-_HEADINGS = {_CANON: "## Canonicalization", _RESUME: "## Resumed streams"}
+_TRANSLATED = "translated"
+_HEADINGS = {
+    _CANON: "## Canonicalization",
+    _RESUME: "## Resumed streams",
+    _TRANSLATED: "## Messages and Responses",
+}
 """Sections of the page behind the first one, by the part that they describe, in their order."""
 
 _Part = Callable[[Path, list[Process]], AsyncIterator[Finding]]
@@ -60,7 +65,7 @@ _PARTS: dict[str, _Part] = {
     _CANON: canonical,
     _RESUME: resume,
 }
-_WITH_OWN_REPLICAS = {"exact": exact, "translated": translated}
+_WITH_OWN_REPLICAS = {"exact": exact, _TRANSLATED: translated}
 """Parts that start replicas themselves. Two are what two cores carry: they begin when the others have ended."""
 
 _console = Console(width=160 if not sys.stdout.isatty() else None)
@@ -200,10 +205,16 @@ def _document(findings: list[Finding], version: str, seconds: float, kept: str |
 
 
 def _preface(part: str, version: str) -> str:
+    replicas = f"a vLLM {version} replica" if part == _TRANSLATED else f"two vLLM {version} replicas as above"
     alone = (
-        f"Written by the same command (alone: `python -m tests.engine.report --only {part} --write-docs`), against two"
-        f" vLLM {version} replicas as above."
+        f"Written by the same command (alone: `python -m tests.engine.report --only {part} --write-docs`), against"
+        f" {replicas}."
     )
+    if part == _TRANSLATED:
+        return (
+            f"{alone} Requests of the two APIs, which the gateway translates to chat requests: their token ids against"
+            " the engine's own conversion, and conversations with the vendors' clients.\n"
+        )
     if part == _RESUME:
         return (
             f"{alone} A replica that writes a stream is killed in the middle of it, each time a little later; with"

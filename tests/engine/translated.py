@@ -6,6 +6,7 @@ One replica, whose chat template takes a system message at the beginning only.
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.engine.places import GOLDEN
 from tests.engine.replica import BLOCK_SIZE, MODEL, MODEL_FOLDER, START_SECONDS, Ports, Process, start_replica
 from tests.engine.texts import prose
 
+SECTION = "translated"
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 REQUESTS = 60
 """Of each API."""
@@ -49,8 +51,8 @@ _SCHEMA = {
 _TEXTS = ("Where is Köln?", "東京の天気は？ 😀", "a\n\n  b\t", "<|im_end|>", '{"rows": [1, 2.50, 1e22]}', "Thank you.")
 
 
-async def translated(folder: Path) -> AsyncIterator[Finding]:
-    """Start the replica and a gateway, and compare."""
+async def translated(folder: Path) -> AsyncIterator[Finding | str]:
+    """Start the replica and a gateway, and compare; the engine's version first."""
     template = folder / "system_first.jinja"
     text = (GOLDEN / "agent.jinja").read_text(encoding="utf-8")
     assert _MESSAGE_JSON in text
@@ -58,6 +60,7 @@ async def translated(folder: Path) -> AsyncIterator[Finding]:
     replica = start_replica(folder, "vllm-translated", template, Ports.free())
     try:
         replica.wait_ready("/health", START_SECONDS)
+        yield str(httpx.get(f"{replica.url}/version").json()["version"])
         gateway = start_gateway(folder, [replica], template, "gateway-translated")
         try:
             gateway.wait_ready("/readyz", 60)
@@ -65,9 +68,9 @@ async def translated(folder: Path) -> AsyncIterator[Finding]:
                 async for finding in _converted(
                     path, [body(number) for number in range(REQUESTS)], replica, gateway, template
                 ):
-                    yield finding
-            yield await _conversations(gateway)
-            yield await _reminders(gateway)
+                    yield replace(finding, section=SECTION)
+            yield replace(await _conversations(gateway), section=SECTION)
+            yield replace(await _reminders(gateway), section=SECTION)
         finally:
             gateway.stop()
     finally:
@@ -250,7 +253,7 @@ def _messages_turns(client: Any, rules: str) -> _Ask:
         answer = await client.messages.with_raw_response.create(
             model=MODEL, max_tokens=20, system=rules, messages=messages, extra_body={"temperature": 0}
         )
-        message = answer.parse()
+        message = await answer.parse()
         messages.append({"role": "assistant", "content": [block.model_dump() for block in message.content]})
         return answer, message.usage.cache_read_input_tokens
 
