@@ -136,7 +136,7 @@ def test_the_messages_api_becomes_chat_messages(log):
             "role": "assistant",
             "content": "I look.",
             "tool_calls": [{"id": "t1", "type": "function", "function": function}],
-            "reasoning": "Hm.",
+            "reasoning_content": "Hm.",
         },
         {"role": "tool", "tool_call_id": "t1", "content": "A tree."},
     ]

@@ -90,7 +90,7 @@ BILLING = "x-anthropic-billing-header: cc_version=1.2;"
                     {"type": "thinking", "thinking": "x", "signature": "s"}, {"type": "redacted_thinking", "data": "y"}
                 )
             ],
-            [{"role": "assistant", "reasoning": "x"}],
+            [{"role": "assistant", "reasoning_content": "x"}],
         ),
         (
             [user(text("a"), result("r"), result([text("b"), text(""), text("c")], "t2", is_error=True))],

@@ -49,12 +49,12 @@ CONVERTED = [
     ),
     ([said("a", "b")], [{"role": "assistant", "content": "ab"}]),
     # What an assistant said, thought and called is one message, as far as it fits into one.
-    ([THOUGHT, said("a"), CALL], [{"role": "assistant", "reasoning": "Hm.", "content": "a", "tool_calls": [CALLED]}]),
+    ([THOUGHT, said("a"), CALL], [{"role": "assistant", "reasoning_content": "Hm.", "content": "a", "tool_calls": [CALLED]}]),
     ([CALL, CALL], [{"role": "assistant", "tool_calls": [CALLED, CALLED]}]),
     ([said("a"), said("b")], [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]),
     (
         [THOUGHT, THOUGHT],
-        [{"role": "assistant", "reasoning": "Hm."}, {"role": "assistant", "reasoning": "Hm."}],
+        [{"role": "assistant", "reasoning_content": "Hm."}, {"role": "assistant", "reasoning_content": "Hm."}],
     ),
     (
         [CALL, {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "x"}]}],
@@ -79,11 +79,11 @@ CONVERTED = [
     ([USER, {"type": "reasoning", "summary": [], "encrypted_content": "foreign"}], [USER]),
     (
         [{"type": "reasoning", "summary": [], "encrypted_content": sealed("Hm. ü")}],
-        [{"role": "assistant", "reasoning": "Hm. ü"}],
+        [{"role": "assistant", "reasoning_content": "Hm. ü"}],
     ),
     (
         [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "In short."}]}],
-        [{"role": "assistant", "reasoning": "In short."}],
+        [{"role": "assistant", "reasoning_content": "In short."}],
     ),
 ]
 
@@ -186,7 +186,7 @@ def test_thoughts_texts_and_interleaved_calls_are_items_in_order():
     ]
     assert output == [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert output[0]["content"][0]["text"] == "Hm."
-    assert messages(USER, {**output[0], "content": None})[1]["reasoning"] == "Hm."
+    assert messages(USER, {**output[0], "content": None})[1]["reasoning_content"] == "Hm."
     assert (output[2]["name"], output[2]["arguments"], output[2]["call_id"]) == ("f", "{}", "a")
     assert (output[3]["name"], output[3]["namespace"], output[3]["arguments"]) == ("g", "ns", "{}")
     assert output[4]["input"] == "x\ny"

@@ -154,7 +154,7 @@ class MessagesChat:
         elif role == "user":
             return
         if thoughts:
-            own["reasoning"] = "".join(thoughts)
+            own["reasoning_content"] = "".join(thoughts)
         if calls:
             own["tool_calls"] = calls
         if len(self.names) < _MAX_NAMES:

@@ -171,7 +171,7 @@ class _Messages:
             self.append({"role": "tool", "content": _content(item, "output", place), "tool_call_id": call}, place)
         elif kind == "reasoning":
             if (thought := self._reasoning(item, place)) is not None:
-                self._assistant("reasoning", thought, place)
+                self._assistant("reasoning_content", thought, place)
         else:
             raise invalid(
                 f"{place}.type", f"is {_shown(kind)}, which is not served here: leave the item out", "unsupported_item"
