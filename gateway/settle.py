@@ -161,12 +161,15 @@ class Settler:
         unextended = BlockChain(chain.hashes, chain.block_size, computed)
         if not found:
             return (), [unextended]
-        rest = encoded.prompt.parts[0][len(chain.hashes) * chain.block_size * TOKEN_BYTES :]
+        prompt = encoded.prompt
+        rest = prompt.parts[0][len(chain.hashes) * chain.block_size * TOKEN_BYTES :]
+        # An engine is asked only for what the index can use, and once for an answer.
+        asks = not fills_none and len(found) == 1 and not (prompt.media or prompt.variant)
         replies, filled = [], []
         for reply in found:
             ids = None
-            if reply.text is not None and encoded.prompt.source is _LOCAL:
-                ids = await encoded.model.encoder.encode_reply(reply.text, encoded.request.caller.tenant)
+            if reply.text is not None and (prompt.source is _LOCAL or asks):
+                ids = await encoded.model.encoder.encode_reply(reply.text, encoded.request, prompt.source)
             if ids is not None:
                 ids = ids[: decoded * TOKEN_BYTES]
             replies.append(ReplyChoice(reply.text, ids, tokens, reply.has_calls, reply.has_reasoning))

@@ -21,7 +21,6 @@ from gateway.core.portions import Portioned
 from gateway.core.ports import EngineUnavailable, LongTexts
 from gateway.core.prompt import TEXT_PARTS, TOKEN_BYTES, TokenizedPrompt, TokenSource
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.core.tenant import Tenant
 from gateway.engines import ChatRules
 from gateway.tokenize.conversation import written
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
@@ -268,7 +267,7 @@ class Encoder:
         except Exception:  # noqa: BLE001 - a tokenizer's failure must not cost the client its answer
             _log.exception("tokenizer_failed", model=request.model, request_id=request.request_id)
         try:
-            return await self._engine.encode(request, now=request.received_at)
+            return await self._engine.encode(request)
         except EngineUnavailable:
             return await self._stand_in(request)
 
@@ -328,13 +327,15 @@ class Encoder:
         tenant = request.caller.tenant
         return await self._threads.run(tenant, len(request.body), function, request.endpoint, request.fields)
 
-    async def encode_reply(self, text: str, tenant: Tenant) -> bytes | None:
-        """Token ids of text generated for a tenant; None without a local tokenizer, or without a thread for it."""
-        if self.local is None:
-            return None
-        if len(text) <= self._inline_bytes:
-            return self.local.tokens.encode(text, add_special_tokens=False)
+    async def encode_reply(self, text: str, request: ChatRequest, source: TokenSource) -> bytes | None:
+        """Token ids of text generated for a request, by the tokenizer of its prompt; None if that does not answer."""
         try:
-            return await self._threads.run(tenant, len(text), self.local.encode_text, text)
-        except Overloaded:
+            if source in (TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKENIZE):
+                return await self._engine.encode_text(request, text)
+            if source is not _LOCAL or self.local is None:
+                return None
+            if len(text) <= self._inline_bytes:
+                return self.local.tokens.encode(text, add_special_tokens=False)
+            return await self._threads.run(request.caller.tenant, len(text), self.local.encode_text, text)
+        except (EngineUnavailable, Overloaded):
             return None

@@ -22,6 +22,9 @@ from gateway.tasks import in_task
 from gateway.tokenize.backends import pack
 from gateway.tokenize.conversation import media_variant, written
 
+_REFUSALS = (403, 404, 405)
+"""Statuses of an engine that does not have an endpoint."""
+
 _RETRY_AFTER_SECONDS = 60.0
 
 _MAX_PROMPTS = 16
@@ -60,7 +63,7 @@ class EngineTokenizer:
         self.rules: ChatRules = VllmRules()
         self.takes_chats = True
 
-    async def encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
+    async def encode(self, request: ChatRequest) -> TokenizedPrompt:
         """Token ids of a request.
 
         Raises:
@@ -70,32 +73,24 @@ class EngineTokenizer:
         await in_task()
         try:
             async with asyncio.timeout(_PATIENCE * self._timeout_seconds):
-                return await self._encode(request, now)
+                return await self._encode(request)
         except TimeoutError as error:
             raise EngineUnavailable("the engine takes too long to count the prompt's tokens") from error
 
-    async def _encode(self, request: ChatRequest, now: float) -> TokenizedPrompt:
-        render = f"{request.endpoint}/render"
-        if self.rules.engine is EngineKind.VLLM and now >= self._refused_until.get(render, 0.0):
+    async def encode_text(self, request: ChatRequest, text: str) -> bytes:
+        """Token ids of text that was generated for a request; raises as ``encode``."""
+        await in_task()
+        return await self._tokens(request, {"prompt": text, "add_special_tokens": False}, len(text))
+
+    async def _encode(self, request: ChatRequest) -> TokenizedPrompt:
+        variant = await self._work(request, len(request.body), lambda: media_variant(request.fields))
+        if self.rules.engine is EngineKind.VLLM:
             try:
-                answer = await self._ask(request, render, request.body)
-                return _rendered(
-                    answer, await self._work(request, len(request.body), lambda: media_variant(request.fields))
-                )
+                return _rendered(await self._ask(request, f"{request.endpoint}/render", request.body), variant)
             except EngineUnavailable as error:
-                if error.status not in (403, 404, 405):
+                if error.status not in _REFUSALS:
                     raise
-                self._refused_until[render] = now + _RETRY_AFTER_SECONDS
-        if now < self._refused_until.get("/tokenize", 0.0):
-            raise EngineUnavailable("the engine offers neither render nor tokenize")
-        try:
-            parts = await self._tokenize(request)
-            variant = await self._work(request, len(request.body), lambda: media_variant(request.fields))
-            return TokenizedPrompt(parts, TokenSource.ENGINE_TOKENIZE, variant=variant)
-        except EngineUnavailable as error:
-            if error.status in (403, 404, 405):
-                self._refused_until["/tokenize"] = now + _RETRY_AFTER_SECONDS
-            raise
+        return TokenizedPrompt(await self._tokenize(request), TokenSource.ENGINE_TOKENIZE, variant=variant)
 
     async def _tokenize(self, request: ChatRequest) -> tuple[bytes, ...]:
         if request.endpoint is Endpoint.CHAT:
@@ -105,24 +100,29 @@ class EngineTokenizer:
             body = {key: request.fields[key] for key in request.fields if key in fields}
             if self.rules == VllmRules(excludes_tools=True) and request.fields.get("tool_choice") == "none":
                 body.pop("tools", None)
-            asked = await self._work(request, len(request.body), lambda: written({"model": self._model} | body))
-            return (_tokenized(await self._ask(request, "/tokenize", asked)),)
+            return (await self._tokens(request, body, len(request.body)),)
         prompt = request.fields.get("prompt")
         prompts = prompt if isinstance(prompt, list) else [prompt]
         if not prompts or not all(isinstance(item, str) for item in prompts):
             raise EngineUnavailable("only text can be tokenized by the engine")
         if len(prompts) > _MAX_PROMPTS:
             raise EngineUnavailable(f"more than {_MAX_PROMPTS} prompts, each of which would be a call")
-        return tuple(
-            [
-                _tokenized(await self._ask(request, "/tokenize", written({"model": self._model, "prompt": item})))
-                for item in prompts
-            ]
-        )
+        return tuple([await self._tokens(request, {"prompt": item}, len(request.body)) for item in prompts])
+
+    async def _tokens(self, request: ChatRequest, fields: dict[str, Any], size: int) -> bytes:
+        asked = await self._work(request, size, lambda: written({"model": self._model} | fields))
+        return _ids(await self._ask(request, "/tokenize", asked), "tokens")
 
     async def _ask(self, request: ChatRequest, path: str, body: bytes) -> Any:
-        regions = request.caller.tenant.regions
-        answer = await self._engines.ask(self._model, path, body, self._timeout_seconds, regions)
+        now, regions = request.received_at, request.caller.tenant.regions
+        if now < self._refused_until.get(path, 0.0):
+            raise EngineUnavailable(f"the engine does not offer {path}", _REFUSALS[0])
+        try:
+            answer = await self._engines.ask(self._model, path, body, self._timeout_seconds, regions)
+        except EngineUnavailable as error:
+            if error.status in _REFUSALS:
+                self._refused_until[path] = now + _RETRY_AFTER_SECONDS
+            raise
         reading = parsed(answer, _ANSWER_LIMITS)
         try:
             return await self._work(request, len(answer), lambda: finished(reading))
@@ -150,10 +150,6 @@ def _rendered(answer: Any, variant: str) -> TokenizedPrompt:
     media = tuple(parse_media(item.get("features")) or () for item in items)
     known = any(media)
     return TokenizedPrompt(parts, TokenSource.ENGINE_RENDER, media if known else (), "" if known else variant)
-
-
-def _tokenized(answer: Any) -> bytes:
-    return _ids(answer, "tokens")
 
 
 def _ids(answer: Any, key: str) -> bytes:

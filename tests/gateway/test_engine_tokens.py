@@ -34,11 +34,36 @@ async def test_engine_counts_the_tokens(start_engine, start_gateway, prose, rend
     assert metrics.value("gateway_token_parity_total", result="equal") == 8
 
 
+@pytest.mark.parametrize("render", [True, False])
+async def test_next_turn_finds_the_answer_in_the_cache(start_engine, start_gateway, prose, render):
+    engine = await start_engine(render=render)
+    gateway = await start_gateway(engine, model=ENGINE)
+    messages = [{"role": "user", "content": prose(1, 90)}]
+    for turn in range(1, 4):
+        answer = await gateway.ask(messages=messages, max_tokens=80, ignore_eos=True)
+        await gateway.settled(turn)
+        assert predicted(answer) == confirmed(answer)
+        messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": "Why?"}]
+    assert predicted(answer) > 90 + 80 * 2
+    asked = [request for request in engine.requests if request.path == "/tokenize"]
+    assert sum(b"add_special_tokens" in request.body for request in asked) == 3
+
+
+async def test_an_answer_is_settled_without_its_tokens(start_engine, start_gateway, prose):
+    engine = await start_engine(fault="500:path=/tokenize")
+    gateway = await start_gateway(engine, model=ENGINE)
+    for turn in (1, 2):
+        answer = await gateway.ask(prose(1, 90), max_tokens=80, ignore_eos=True)
+        await gateway.settled(turn)
+        assert answer.status_code == 200
+    assert predicted(answer) == confirmed(answer) > 80
+
+
 async def test_refused_endpoint_is_not_asked_for_every_request(start_engine, start_gateway):
     engine = await start_engine(render=False)
     gateway = await start_gateway(engine, model=ENGINE)
     for _ in range(5):
-        await gateway.ask()
+        await gateway.ask(max_tokens=1)
     paths = [request.path for request in engine.requests]
     assert paths.count(RENDER) == 1
     assert paths.count("/tokenize") == 5

@@ -12,8 +12,8 @@ from gateway.core.ids import ModelId, RequestId
 from gateway.core.ports import EngineUnavailable
 from gateway.core.prompt import TokenSource
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.core.tenant import EVERYBODY
 from gateway.routing.fair_threads import FairThreads
+from gateway.tokenize.backends import pack
 from gateway.tokenize.encoder import Encoder
 from gateway.tokenize.engine_tokenizer import EngineTokenizer
 from gateway.tokenize.load_tokenizer import load_local
@@ -162,12 +162,25 @@ async def test_stand_ins_exist_for_every_form_of_prompt(threads, prompt):
     assert encoded.tokens > 0
 
 
-async def test_generated_text_is_encoded_only_where_there_is_a_tokenizer(threads):
-    assert await encoder(threads, Engines()).encode_reply("x", EVERYBODY.tenant) is None
-    assert (
-        await encoder(threads, Engines(), load_local("builtin:demo")).encode_reply("Hello there", EVERYBODY.tenant)
-        is not None
-    )
+@pytest.mark.parametrize(
+    ("source", "local", "ids"),
+    [
+        (TokenSource.LOCAL, None, None),
+        (TokenSource.TEXT, "builtin:demo", None),
+        (TokenSource.ENGINE_RENDER, "builtin:demo", [7, 8]),
+        (TokenSource.ENGINE_TOKENIZE, None, [7, 8]),
+    ],
+)
+async def test_generated_text_is_encoded_by_the_tokenizer_of_its_prompt(threads, source, local, ids):
+    encode = encoder(threads, Engines(tokenize={"tokens": [7, 8]}), local and load_local(local))
+    found = await encode.encode_reply("Hello there", chat(), source)
+    assert found == (ids and pack(ids))
+
+
+async def test_generated_text_is_encoded_here_or_not_at_all(threads):
+    encode = encoder(threads, Engines(), load_local("builtin:demo"))
+    assert await encode.encode_reply("Hello there", chat(), TokenSource.LOCAL)
+    assert await encode.encode_reply("Hello there", chat(), TokenSource.ENGINE_RENDER) is None
 
 
 async def test_numbers_beyond_64_bits_are_no_reason_to_fail(threads):
