@@ -1,4 +1,4 @@
-.PHONY: demo docs test test-unit test-all test-deep check mutation test-engine bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-silence bench-replay chaos soak format image lock pin-images test-containers
+.PHONY: demo docs test test-unit test-all test-deep check mutation test-engine test-agents bench bench-growth bench-index bench-isolation bench-explain bench-journal bench-dashboard bench-experiment bench-canon bench-overload bench-hostile bench-several bench-silence bench-replay chaos soak format image lock pin-images test-containers
 
 # Without cached bytecode every start compiles the gateway, and every run of the tests rewrites their assertions.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,6 +50,10 @@ test-engine: .venv/installed
 	tests/engine/install.sh
 	$(BIN)/python -m tests.engine.report
 	$(BIN)/python -m pytest -q -m engine tests/evaluation
+
+# Coding agents (npm; about 1.2 GB in AGENTS_HOME, else build/agents) against the gateway with two simulated engines.
+test-agents: .venv/installed
+	$(BIN)/python -m tests.agents.run
 
 # The gateway's own cost per request, against the bare floor.
 bench: .venv/installed

@@ -59,10 +59,10 @@ class ModelSettings(BaseModel):
     tokenizer: str = Field(default="engine", min_length=1)
     """Where the tokens come from: a folder or hub id with the model's tokenizer, `tiktoken:NAME_OR_FILE`,
     `tiktoken:NAME:FILE` (a file of ranks whose text is split as for the encoding of that name), `builtin:demo` (the
-    small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine for every prompt.
-    `engine` costs a round trip to a replica; a local tokenizer is faster. The tokenizer files that an SGLang names
-    are loaded where this machine has them at the same path, or in its hub cache; SGLang before 0.5.12 cannot be asked
-    about chats otherwise. Relative folders start at the working directory."""
+    small one that ships with the gateway, for the simulated engine), or `engine`: ask the engine for every prompt and
+    answer. `engine` costs a round trip to a replica; a local tokenizer is faster. The tokenizer files that an SGLang
+    names are loaded where this machine has them at the same path, or in its hub cache; SGLang before 0.5.12 cannot be
+    asked about chats otherwise. Relative folders start at the working directory."""
 
     chat_template: Path | None = None
     """Jinja file with the chat template, where the engine was started with `--chat-template`. Null: the tokenizer's
