@@ -49,7 +49,10 @@ CONVERTED = [
     ),
     ([said("a", "b")], [{"role": "assistant", "content": "ab"}]),
     # What an assistant said, thought and called is one message, as far as it fits into one.
-    ([THOUGHT, said("a"), CALL], [{"role": "assistant", "reasoning_content": "Hm.", "content": "a", "tool_calls": [CALLED]}]),
+    (
+        [THOUGHT, said("a"), CALL],
+        [{"role": "assistant", "reasoning_content": "Hm.", "content": "a", "tool_calls": [CALLED]}],
+    ),
     ([CALL, CALL], [{"role": "assistant", "tool_calls": [CALLED, CALLED]}]),
     ([said("a"), said("b")], [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]),
     (
