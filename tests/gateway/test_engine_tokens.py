@@ -85,16 +85,20 @@ async def test_without_tokens_the_text_routes(start_engine, start_gateway, prose
     gateway = await start_gateway(
         *engines, model=ENGINE, encode={"engine_timeout_seconds": 0.1}, relay={"suspect_seconds": 0}
     )
-    homes = set()
+    homes, moved = set(), 0
     for seed in range(6):
         answers = [await gateway.ask(prose(seed, 90) + tail, max_tokens=2) for tail in ("", " Why?")]
         assert {answer.status_code for answer in answers} == {200}
         assert {answer.headers["x-gateway-decision"] for answer in answers} == {"blind"}
         assert {answer.headers["x-gateway-tokens"] for answer in answers} == {"estimated"}
-        (home,) = {answer.headers["x-gateway-replica"] for answer in answers}
-        assert confirmed(answers[1]) > 60
-        homes.add(home)
+        where = {answer.headers["x-gateway-replica"] for answer in answers}
+        homes |= where
+        if len(where) > 1:  # a replica that stood still on a busy machine is avoided
+            moved += 1
+        else:
+            assert confirmed(answers[1]) > 60
     assert len(homes) > 1
+    assert moved <= 1
     metrics = await gateway.settled(12)
     assert metrics.value("gateway_encodings_total", source="text") == 12
     # Stand-ins are not counted against the engine's tokens.

@@ -1,6 +1,7 @@
 """The experiment: who is held out, what that changes for a request, and how the groups are compared."""
 
 import asyncio
+import itertools
 
 import pytest
 from pydantic import ValidationError
@@ -88,7 +89,9 @@ async def test_a_held_out_session_gets_the_next_replica_and_its_own_prompt(start
     assert [answer.headers["x-gateway-replica"] for answer in taken][:2] in (["r0", "r1"], ["r1", "r0"])
     assert taken[0].headers["x-gateway-replica"] == taken[2].headers["x-gateway-replica"]
     assert {answer.headers.get("x-gateway-canonical") for answer in taken} == {None}
-    assert len({answer.headers["x-gateway-replica"] for answer in kept}) == 1
+    where = [answer.headers["x-gateway-replica"] for answer in kept]
+    # Once, because a replica that stood still on a busy machine is avoided.
+    assert sum(before != after for before, after in itertools.pairwise(where)) <= 1
     assert {answer.headers.get("x-gateway-canonical") for answer in kept} == {"dynamic-suffix"}
 
 
