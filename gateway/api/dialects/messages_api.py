@@ -7,9 +7,10 @@ tokens of the engine's own conversion. System messages inside the conversation s
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from gateway.api.dialects.dialect import ApiProblem, DialectRequest, Translated, problem_in
+from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.messages_answer import MessageConverter, error_of
 from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.core.errors import BadRequest
@@ -332,7 +333,7 @@ class MessagesDialect:
         def refused(problem: ApiProblem) -> tuple[int, bytes]:
             return error_of(problem_in(places, names, problem), request_id, of_engine=True)
 
-        def answer(sink: Sink) -> Sink:
-            return TranslatingSink(sink, converter, refused, headers)
+        def answer(client: AnswerClient) -> AbstractAsyncContextManager[Sink]:
+            return nullcontext(TranslatingSink(client, converter, refused, headers))
 
         return Translated(chat.fields, places, names, answer, headers, self._counts, compares=compares)
