@@ -62,7 +62,6 @@ class Translated(NamedTuple):
         places: Where each chat message stands in the client's body, such as ``messages[2].content[0]`` or ``system``.
         names: The client's names of members that have other names in the chat request.
         answer: Runs around the answer, and gives the sink that translates it, in front of the client's.
-        headers: Headers that the answer gets, such as warnings.
         counts: Whether it only asks for the number of its prompt's tokens.
         compares: Id of the earlier request or answer to compare the prompt with; None if the client names none.
     """
@@ -71,7 +70,6 @@ class Translated(NamedTuple):
     places: Sequence[str]
     names: Mapping[str, str]
     answer: Callable[[AnswerClient], AbstractAsyncContextManager[Sink]]
-    headers: Sequence[tuple[bytes, bytes]] = ()
     counts: bool = False
     compares: str | None = None
 

@@ -10,7 +10,7 @@ import orjson
 from gateway.api.body_json import body_of
 from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of
 from gateway.api.dialects.dialect import ApiProblem
-from gateway.api.dialects.translating_sink import AnswerConverter, ChatChunk, ChunkChoice, Delta, Part
+from gateway.api.dialects.translating_sink import AnswerConverter, AnswerPart, ChatChunk, ChunkChoice, Delta
 from gateway.core.errors import BadRequest
 from gateway.core.ids import RequestId, answer_id
 
@@ -93,15 +93,15 @@ class MessageConverter(AnswerConverter):
         self._model = chunk.model or self._model
         self._write("message_start", {"message": self._message([], None, None)})
 
-    def _part_begins(self, part: Part) -> None:
+    def _part_begins(self, part: AnswerPart) -> None:
         self._write("content_block_start", {"index": part.number, "content_block": self._block(part, "")})
 
-    def _part_grows(self, part: Part, piece: str) -> None:
+    def _part_grows(self, part: AnswerPart, piece: str) -> None:
         self._delta(part, *_DELTAS[part.kind], piece)
         if part.kind != "call":
             part.pieces.clear()  # nothing needs a long text as a whole
 
-    def _part_ends(self, part: Part) -> None:
+    def _part_ends(self, part: AnswerPart) -> None:
         if part.kind == "reasoning":  # clients send it back with the thoughts; nothing here checks it
             self._delta(part, "signature_delta", "signature", self._request_id)
         self._write("content_block_stop", {"index": part.number})
@@ -111,10 +111,10 @@ class MessageConverter(AnswerConverter):
         self._write("message_delta", {"delta": delta, "usage": self._used()})
         self._write("message_stop", {})
 
-    def _delta(self, part: Part, kind: str, member: str, text: str) -> None:
+    def _delta(self, part: AnswerPart, kind: str, member: str, text: str) -> None:
         self._write("content_block_delta", {"index": part.number, "delta": {"type": kind, member: text}})
 
-    def _block(self, part: Part, text: str) -> dict[str, Any]:
+    def _block(self, part: AnswerPart, text: str) -> dict[str, Any]:
         """A part with a text, which is the whole one or empty."""
         if part.kind == "message":
             return {"type": "text", "text": text}

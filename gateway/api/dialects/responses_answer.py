@@ -9,7 +9,7 @@ import orjson
 from gateway.api.diagnostics import diagnosis_of, openai_diagnostics
 from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.responses import ToolName, sealed
-from gateway.api.dialects.translating_sink import AnswerConverter, ChatChunk, Part
+from gateway.api.dialects.translating_sink import AnswerConverter, AnswerPart, ChatChunk
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _BROKEN = "broken"
@@ -96,7 +96,7 @@ class ResponseAnswer(AnswerConverter):
         self._event("created", response=self.response())
         self._event("in_progress", response=self.response())
 
-    def _part_begins(self, part: Part) -> None:
+    def _part_begins(self, part: AnswerPart) -> None:
         kind = part.kind
         members: dict[str, Any] = {"content": []}
         if kind == "call":
@@ -114,12 +114,12 @@ class ResponseAnswer(AnswerConverter):
         if "content" in part.item:
             self._on(part, "content_part.added", content_index=0, part=_content(kind, ""))
 
-    def _part_grows(self, part: Part, piece: str) -> None:
+    def _part_grows(self, part: AnswerPart, piece: str) -> None:
         _, event, members = _EVENTS[part.item["type"]]
         if part.item["type"] != "custom_tool_call":  # whose text is known when the JSON around it is whole
             self._on(part, f"{event}.delta", delta=piece, **members)
 
-    def _part_ends(self, part: Part) -> None:
+    def _part_ends(self, part: AnswerPart) -> None:
         item, text = part.item, part.text
         kind = item["type"]
         _, event, members = _EVENTS[kind]
@@ -149,11 +149,11 @@ class ResponseAnswer(AnswerConverter):
         self._write(f"response.{kind}", {"sequence_number": self._number, **members})
         self._number += 1
 
-    def _on(self, part: Part, event: str, /, **members: Any) -> None:
+    def _on(self, part: AnswerPart, event: str, /, **members: Any) -> None:
         self._event(event, item_id=part.item["id"], output_index=part.number, **members)
 
     def _used(self) -> dict[str, Any] | None:
-        """Usage in the form of this API; None if nobody counted. What was not cached was computed and written."""
+        """Usage in the form of this API; None if nothing was counted. What was not cached was computed and written."""
         usage = self.usage
         if self.reported is None and not (usage.prompt_tokens and usage.completion_tokens):
             return None

@@ -15,17 +15,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
-from gateway.api.dialects.dialect import (
-    AnswerClient,
-    ApiProblem,
-    DialectRequest,
-    Translated,
-    hold_none,
-    problem_in,
-    problem_of,
-)
+from gateway.api.dialects.client_fields import invalid, member
+from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, hold_none, problem_in
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
-from gateway.api.dialects.responses import NAMES, chat_of, invalid, items_of, member
+from gateway.api.dialects.responses import NAMES, chat_of, items_of
 from gateway.api.dialects.responses_answer import ResponseAnswer
 from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.api.error_responses import problem_body
@@ -101,13 +94,13 @@ class Responses:
         conversation = _conversation(fields)
         needs_store = "background" if background else "conversation" if conversation else None
         if store is False and needs_store:
-            raise invalid(needs_store, "needs `store: true`", "invalid_value")
+            raise invalid(needs_store, "needs `store: true`")
         if fields.get("prompt") is not None:
             raise invalid("prompt", "names a template of OpenAI's, which is not here", "unsupported_parameter")
         items = await self._resolved(items_of(fields), asked)
         ids, before = await self._chain(fields, conversation, asked)
         chat = await self._turns.run(chat_of(fields, items, before), owner)
-        # What follows refers to no body: a stream of minutes would keep it in memory.
+        # What follows refers to no parsed body: a stream of minutes would keep it in memory.
         request_id, places, is_early = asked.request_id, chat.places, bool(background and not streams)
         # The response's id leads to the request, unless the client named that: it may do so again.
         digits = os.urandom(16).hex() if b"x-request-id" in asked.headers else str(request_id)
@@ -153,7 +146,7 @@ class Responses:
         owner, param = asked.caller.tenant.id, "previous_response_id"
         if conversation is not None:
             if previous is not None:
-                raise invalid(param, "and `conversation` exclude each other", "invalid_value")
+                raise invalid(param, "and `conversation` exclude each other")
             ids, param = await self.store.turns(owner, conversation), "conversation"
         elif previous is None:
             return [], []
@@ -305,6 +298,7 @@ class _Serving(TranslatingSink):
         self._record = record
         self._is_early = is_early
         self._background = answer.state["background"]
+        self._is_detached = False
         self._unread = 0
         self._last: bytes | None = None
         self._response: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None
@@ -312,33 +306,32 @@ class _Serving(TranslatingSink):
     @property
     def congested(self) -> bool:
         """See ``Sink``. An answer that goes on without its client does not wait for it."""
-        return not self._background and self._sink.congested
+        return not self._is_detached and self._sink.congested
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[Sink]:
         """See ``Translated.answer``."""
-        detached = False
         try:
             if self._background:
                 self._api.begin((self._owner, self._id), self)
                 await self._keep()
                 self._sink.detach()
-                detached = True
+                self._is_detached = True
                 if self._is_early:
                     super().respond(200, self._headers, orjson.dumps(self._answer.response()))
             yield self
             if not self.gone:
                 await self._end()
         except asyncio.CancelledError:
-            if not (detached and self.gone):
+            if not (self._is_detached and self.gone):
                 raise
-        except Exception as error:
-            failure = error if isinstance(error, GatewayError) else GatewayError("The gateway failed on this request.")
-            if detached:  # its clients would ask for it without end
-                self._answer.broken(problem_of(failure, None))
-                await self._stored()
-            if failure is not error or not (detached and self._is_early):
+        except GatewayError as error:
+            await self._fail(error)
+            if not (self._is_detached and self._is_early):
                 raise
+        except Exception:
+            await self._fail(GatewayError("The gateway failed on this request."))
+            raise
         finally:
             self._api.running.pop((self._owner, self._id), None)
 
@@ -373,10 +366,15 @@ class _Serving(TranslatingSink):
             status, headers, body = self._response
             super().respond(status, headers + ([] if is_stored else [(b"x-gateway-warning", b"not stored")]), body)
 
+    async def _fail(self, error: GatewayError) -> None:
+        """Store the failure of an answer without a client: its clients would ask for it without end."""
+        if self._is_detached:
+            self._answer.broken(ApiProblem(error.status, error.type, error.message))
+            await self._stored()
+
     async def _stored(self) -> bool:
         """Store the response as it is now; returns whether it is stored, if it is to be."""
         complete, store = self._answer.state["status"] in _COMPLETE, self._api.store
-        conversation = self._answer.head["conversation"]
         if self._record is None or not (complete or self._background):
             return True
         try:
@@ -385,7 +383,7 @@ class _Serving(TranslatingSink):
                 if record is None or record.state["status"] == "cancelled":
                     return True
             await self._keep()
-            if complete and conversation is not None:
+            if complete and (conversation := self._answer.head["conversation"]) is not None:
                 await store.append(self._owner, conversation["id"], self._id, len(self._record.before))
         except GatewayError:
             return False
@@ -402,7 +400,7 @@ def _conversation(fields: Mapping[str, Any]) -> str | None:
     given = fields.get("conversation")
     id_ = given.get("id", "") if isinstance(given, dict) else given
     if id_ is not None and not (isinstance(id_, str) and _CONVERSATION.fullmatch(id_)):
-        raise invalid("conversation", "must be an id of A-Z a-z 0-9 . _ : -, or an object with it", "invalid_value")
+        raise invalid("conversation", "must be an id of A-Z a-z 0-9 . _ : -, or an object with it")
     return id_
 
 
@@ -424,13 +422,13 @@ def _page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> dict[str, An
     """A page of a list, as the parameters ``limit``, ``order`` and ``after`` ask for it."""
     limit, order, after = asked.get("limit", "20"), asked.get("order", "desc"), asked.get("after")
     if limit not in map(str, range(1, 101)):
-        raise invalid("limit", "must be 1 to 100", "invalid_value")
+        raise invalid("limit", "must be 1 to 100")
     if order not in ("asc", "desc"):
-        raise invalid("order", "must be asc or desc", "invalid_value")
+        raise invalid("order", "must be asc or desc")
     ordered = items if order == "asc" else items[::-1]
     start = 0 if after is None else next((at for at, item in enumerate(ordered, 1) if item["id"] == after), -1)
     if start < 0:
-        raise invalid("after", "names no item of this response", "invalid_value")
+        raise invalid("after", "names no item of this response")
     page = ordered[start : start + int(limit)]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     return {"object": "list", "data": page, "has_more": start + len(page) < len(items), **ends}

@@ -80,7 +80,7 @@ _NO_CHAT = ApiProblem(502, "upstream_error", "The engine's answer is no chat com
 _decode = msgspec.json.Decoder(ChatChunk).decode
 
 
-class Part(msgspec.Struct):
+class AnswerPart(msgspec.Struct):
     """Thoughts, a text, or a call.
 
     Attributes:
@@ -134,11 +134,11 @@ class AnswerConverter(ABC):
 
     def __init__(self) -> None:
         self.compares = False
-        self.parts: list[Part] = []
+        self.parts: list[AnswerPart] = []
         self.finish: str | None = None
         self.reported: Usage | None = None
         self._expected = Usage(0, 0, 0)
-        self._calls: dict[int, Part] = {}  # by the numbers that they have in the stream
+        self._calls: dict[int, AnswerPart] = {}  # by the numbers that they have in the stream
         self._open = 0  # the part that the client gets
         self._begun = False
         self._events: list[bytes] = []
@@ -214,8 +214,8 @@ class AnswerConverter(ABC):
                 self._calls[call.index].pieces.append(function.arguments)
         return bool(thoughts or delta.content or delta.refusal or calls)
 
-    def _new(self, kind: str, id_: str | None = None, name: str = "") -> Part:
-        self.parts.append(part := Part(kind, len(self.parts), id_, name))
+    def _new(self, kind: str, id_: str | None = None, name: str = "") -> AnswerPart:
+        self.parts.append(part := AnswerPart(kind, len(self.parts), id_, name))
         return part
 
     def _pass_on(self, *, is_over: bool = False) -> None:
@@ -246,13 +246,13 @@ class AnswerConverter(ABC):
     def _stream_begins(self, chunk: ChatChunk) -> None: ...
 
     @abstractmethod
-    def _part_begins(self, part: Part) -> None: ...
+    def _part_begins(self, part: AnswerPart) -> None: ...
 
     @abstractmethod
-    def _part_grows(self, part: Part, piece: str) -> None: ...
+    def _part_grows(self, part: AnswerPart, piece: str) -> None: ...
 
     @abstractmethod
-    def _part_ends(self, part: Part) -> None: ...
+    def _part_ends(self, part: AnswerPart) -> None: ...
 
     @abstractmethod
     def _stream_ends(self) -> None: ...
