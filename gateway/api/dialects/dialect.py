@@ -20,10 +20,6 @@ from gateway.core.tenant import Caller
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
-def hold_none(_size: int) -> None:
-    """Counts no memory."""
-
-
 class DialectRequest(NamedTuple):
     """A request of such an API.
 
@@ -39,7 +35,7 @@ class DialectRequest(NamedTuple):
     headers: Mapping[bytes, bytes]
     request_id: RequestId
     caller: Caller
-    hold: Callable[[int], None] = hold_none
+    hold: Callable[[int], None] = lambda _size: None
 
 
 class AnswerClient(Sink, Protocol):

@@ -24,10 +24,13 @@ _TYPES = {
     OVERLOADED: "overloaded_error",
 }
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use", "content_filter": "refusal"}
+_DELTA = (
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":%b}}\n\n'
+)
 _DELTAS = {
-    "message": ("text_delta", "text"),
-    "reasoning": ("thinking_delta", "thinking"),
-    "call": ("input_json_delta", "partial_json"),
+    "message": (b"text_delta", b"text"),
+    "reasoning": (b"thinking_delta", b"thinking"),
+    "call": (b"input_json_delta", b"partial_json"),
 }
 _LATEST = 2**32
 
@@ -94,7 +97,8 @@ class MessageConverter(AnswerConverter):
         self._write("message_start", {"message": self._message([], None, None)})
 
     def _part_begins(self, part: AnswerPart) -> None:
-        self._write("content_block_start", {"index": part.number, "content_block": self._block(part, "")})
+        part.item = self._block(part, "")
+        self._write("content_block_start", {"index": part.number, "content_block": part.item})
 
     def _part_grows(self, part: AnswerPart, piece: str) -> None:
         self._delta(part, *_DELTAS[part.kind], piece)
@@ -103,7 +107,7 @@ class MessageConverter(AnswerConverter):
 
     def _part_ends(self, part: AnswerPart) -> None:
         if part.kind == "reasoning":  # clients send it back with the thoughts; nothing here checks it
-            self._delta(part, "signature_delta", "signature", self._request_id)
+            self._delta(part, b"signature_delta", b"signature", self._request_id)
         self._write("content_block_stop", {"index": part.number})
 
     def _stream_ends(self) -> None:
@@ -111,8 +115,8 @@ class MessageConverter(AnswerConverter):
         self._write("message_delta", {"delta": delta, "usage": self._used()})
         self._write("message_stop", {})
 
-    def _delta(self, part: AnswerPart, kind: str, member: str, text: str) -> None:
-        self._write("content_block_delta", {"index": part.number, "delta": {"type": kind, member: text}})
+    def _delta(self, part: AnswerPart, kind: bytes, member: bytes, text: str) -> None:
+        self._events.append(_DELTA % (part.number, kind, member, orjson.dumps(text)))
 
     def _block(self, part: AnswerPart, text: str) -> dict[str, Any]:
         """A part with a text, which is the whole one or empty."""

@@ -4,7 +4,6 @@ Where it differs: all parts of an assistant's message are kept (vLLM takes the f
 can read or run (its encrypted reasoning, hosted tools, grammars of tools) is left out with a warning.
 """
 
-import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -26,8 +25,8 @@ _OPEN = ("in_progress", "incomplete")
 _SHOWN = re.compile(r"[\w.-]{1,40}", re.ASCII)
 _MOST_WARNINGS = 8
 
-_SEALED = "pgw1."
-"""Begins ``encrypted_content`` that is the gateway's own: the reasoning text, which the client has got anyway."""
+_SEALED = "gateway:"
+"""Begins ``encrypted_content`` of the gateway's own."""
 
 _CUSTOM_INPUT = {
     "type": "object",
@@ -47,8 +46,8 @@ class ToolName(NamedTuple):
 
 
 def sealed(reasoning: str) -> str:
-    """The ``encrypted_content`` of a reasoning item."""
-    return _SEALED + base64.b64encode(reasoning.encode()).decode()
+    """The ``encrypted_content`` of a reasoning item: its text, which the client has got anyway."""
+    return _SEALED + reasoning
 
 
 def items_of(fields: Mapping[str, Any]) -> list[Any]:
@@ -230,11 +229,8 @@ class ResponsesChat:
             if parts := member(item, name, list, place):
                 return text_at(parts[0] if isinstance(parts[0], dict) else {}, "text", f"{place}.{name}[0]")
         given = member(item, "encrypted_content", str, place) or _SEALED
-        try:
-            if given.startswith(_SEALED):
-                return base64.b64decode(given[len(_SEALED) :], validate=True).decode()
-        except ValueError:
-            pass
+        if given.startswith(_SEALED):
+            return given.removeprefix(_SEALED)
         self.warnings.append("encrypted reasoning of another server left out")
         return None
 

@@ -37,7 +37,7 @@ class ResponseAnswer(AnswerConverter):
         state: The members that are not known from the request, ``status`` among them.
     """
 
-    def __init__(self, head: Mapping[str, Any], digits: str, tools: Mapping[str, ToolName], *, seals: bool) -> None:
+    def __init__(self, head: dict[str, Any], digits: str, tools: Mapping[str, ToolName], *, seals: bool) -> None:
         super().__init__()
         self.output: list[dict[str, Any]] = []
         self.state: dict[str, Any] = {"status": "in_progress", "error": None, "incomplete_details": None, "usage": None}
@@ -66,10 +66,10 @@ class ResponseAnswer(AnswerConverter):
         self.state |= {"status": status, **members}
         return events
 
-    def final(self, **more: Any) -> bytes:
-        """The last event of a stream, with further members of the response. None is there for ``cancelled`` alone."""
+    def final(self) -> bytes:
+        """The last event of a stream. The API has none for ``cancelled``."""
         status = self.state["status"]
-        self._event("incomplete" if status == "cancelled" else status, response=self.response() | more)
+        self._event("incomplete" if status == "cancelled" else status, response=self.response())
         return self._written()
 
     def whole(self, answer: Mapping[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
 from gateway.api.dialects.client_fields import invalid, member
-from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, hold_none, problem_in
+from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
 from gateway.api.dialects.responses import NAMES, chat_of, items_of
 from gateway.api.dialects.responses_answer import ResponseAnswer
@@ -166,7 +166,9 @@ class Responses:
             raise invalid(param, problem, "chain_too_long")
         return ids, await self._items(parts, owner, asked.hold)
 
-    async def _items(self, parts: Sequence[Raw], owner: str, hold: Callable[[int], None] = hold_none) -> list[Any]:
+    async def _items(
+        self, parts: Sequence[Raw], owner: str, hold: Callable[[int], None] = lambda _size: None
+    ) -> list[Any]:
         """The items of stored lists."""
         data = b'{"parts":[%b]}' % b",".join(map(bytes, parts))
         found = await self._turns.run(parsed_object(data, self._limits, hold), owner)
@@ -358,10 +360,10 @@ class _Serving(TranslatingSink):
         """Store the response, and send its end."""
         if self._last is None and self._response is None:
             self._answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
-        is_stored = await self._stored()
+        if not (is_stored := await self._stored()):
+            self._answer.head["store"] = False
         if self._last is not None and self._unread <= _MAX_UNREAD_BYTES:
-            final = self._answer.final(**({} if is_stored else {"store": False}))
-            self._sink.write(self._last + final, more=False)
+            self._sink.write(self._last + self._answer.final(), more=False)
         elif self._response is not None and not self._is_early:
             status, headers, body = self._response
             super().respond(status, headers + ([] if is_stored else [(b"x-gateway-warning", b"not stored")]), body)

@@ -89,8 +89,8 @@ class AnswerPart(msgspec.Struct):
         id: The call's, if the engine gives it one.
         name: Of the called function.
         pieces: Its text, or the arguments of the call, as the engine sends them.
-        passed: How many of them the client has got; None before it gets the beginning.
-        item: The part in the form of the API; for converters.
+        passed: How many of them the client has got.
+        item: The part in the form of the API, as the client got its beginning; empty before.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class AnswerPart(msgspec.Struct):
     id: str | None = None
     name: str = ""
     pieces: list[str] = []
-    passed: int | None = None
+    passed: int = 0
     item: dict[str, Any] = {}
 
     @property
@@ -138,6 +138,7 @@ class AnswerConverter(ABC):
         self.finish: str | None = None
         self.reported: Usage | None = None
         self._expected = Usage(0, 0, 0)
+        self._said = 0  # events of the engine with content
         self._calls: dict[int, AnswerPart] = {}  # by the numbers that they have in the stream
         self._open = 0  # the part that the client gets
         self._begun = False
@@ -146,7 +147,7 @@ class AnswerConverter(ABC):
     @property
     def usage(self) -> Usage:
         """What the engine counts; without it the tokens that the gateway expected, and the events with content."""
-        return self.reported or self._expected
+        return self.reported or msgspec.structs.replace(self._expected, completion_tokens=self._said)
 
     def begin(self, headers: Mapping[bytes, bytes]) -> None:
         """A success begins; called once, before all others, with the headers of the answer."""
@@ -162,9 +163,7 @@ class AnswerConverter(ABC):
             self._begun = True
             self._stream_begins(chunk)
         for choice in chunk.choices[:1]:
-            if self._add(choice):
-                said = self._expected.completion_tokens + 1
-                self._expected = msgspec.structs.replace(self._expected, completion_tokens=said)
+            self._said += self._add(choice)
         self._pass_on()
         return self._written()
 
@@ -201,18 +200,18 @@ class AnswerConverter(ABC):
         """Add what the engine sends to the parts; returns whether it has content."""
         self._note_choice(choice)
         delta = choice.delta
-        thoughts, calls = delta.reasoning or delta.reasoning_content, delta.tool_calls or ()
-        for kind, text in (("reasoning", thoughts), ("message", delta.content), ("message", delta.refusal)):
+        thoughts, said = delta.reasoning or delta.reasoning_content, delta.content or delta.refusal
+        for kind, text in (("reasoning", thoughts), ("message", said)):
             if text:
                 part = self.parts[-1] if self.parts and self.parts[-1].kind == kind else self._new(kind)
                 part.pieces.append(text)
-        for call in calls:
+        for call in delta.tool_calls or ():
             function = call.function or FunctionDelta()
             if call.index not in self._calls:
                 self._calls[call.index] = self._new("call", call.id, function.name or "")
             if function.arguments:
                 self._calls[call.index].pieces.append(function.arguments)
-        return bool(thoughts or delta.content or delta.refusal or calls)
+        return bool(thoughts or said or delta.tool_calls)
 
     def _new(self, kind: str, id_: str | None = None, name: str = "") -> AnswerPart:
         self.parts.append(part := AnswerPart(kind, len(self.parts), id_, name))
@@ -221,8 +220,7 @@ class AnswerConverter(ABC):
     def _pass_on(self, *, is_over: bool = False) -> None:
         """Write events for what the client may get now."""
         for part in self.parts[self._open :]:
-            if part.passed is None:
-                part.passed = 0
+            if not part.item:
                 self._part_begins(part)
             for piece in part.pieces[part.passed :]:
                 self._part_grows(part, piece)
