@@ -78,6 +78,7 @@ class RedisResponses(ResponseStore):
 
     async def turns(self, owner: str, conversation: str) -> list[str]:
         """See ``ResponseStore``."""
+        await self.check(owner, 0)  # none waits for a Redis that fails
         found = await self._done(self.conversations.of(f"{owner}/{conversation}").read())
         return sorted(found, key=lambda id_: (int(found[id_]), id_))
 

@@ -590,13 +590,15 @@ async def test_parallel_turns_of_a_conversation_are_all_kept(sdk, engine, start_
             for number, question in enumerate(questions)
         )
     )
-    await clients[0].responses.create(**SHORT, input="Last", conversation="c")
+    for client, question in zip(clients, ("Later", "Last"), strict=True):
+        await client.responses.create(**SHORT, input=question, conversation="c")
     asked = [m["content"] for m in sent_to(engine)[-1]["messages"] if m["role"] == "user"]
-    assert (sorted(asked[:-1]), asked[-1]) == (questions, "Last")
+    assert (sorted(asked[:-2]), asked[-2:]) == (questions, ["Later", "Last"])
     with redis_server.client() as stored:
-        for name in stored.keys("pgw:ctx:*"):
-            assert 0 < stored.pttl(name) <= 86_400_000
-            assert not any(each.id.encode() in stored.get(name) for each in made)
+        (name,) = stored.keys("pgw:conversations:*")
+        assert 0 < stored.pttl(name) <= 86_400_000
+        kept = b"".join(field + value for field, value in stored.hgetall(name).items())
+        assert not any(each.id[5:].encode() in kept for each in made)
 
 
 async def test_a_background_response_whose_gateway_died_has_failed(sdk, engine, serve, start_gateway, shared_by):

@@ -104,10 +104,7 @@ class Responses:
         request_id, places, is_early = asked.request_id, chat.places, bool(background and not streams)
         # The response's id leads to the request, unless the client named that: it may do so again.
         digits = os.urandom(16).hex() if b"x-request-id" in asked.headers else str(request_id)
-        echoed = {name: other if fields.get(name) is None else fields[name] for name, other in _ECHOED.items()}
-        head: dict[str, Any] = {name: orjson.Fragment(body_of(value)) for name, value in echoed.items()}
-        head |= {"id": f"resp_{digits}", "object": "response", "store": store is not False}
-        head["conversation"] = conversation and {"id": conversation}
+        head = _head(fields, f"resp_{digits}", conversation)
         record, warnings = None, list(chat.warnings)
         if store is not False:
             record = Record(Raw(orjson.dumps(head)), input=Raw(body_of(items)), before=ids)
@@ -117,8 +114,9 @@ class Responses:
             except GatewayError as error:
                 if needs_store:
                     raise
-                record, head["store"] = None, False
+                record = None
                 warnings.append(f"not stored ({error.code})")
+        head["store"] = record is not None
         headers = [(b"x-request-id", request_id.encode())] if is_early else []
         if warnings:
             headers.append((b"x-gateway-warning", "; ".join(warnings).encode()))
@@ -349,7 +347,7 @@ class _Serving(TranslatingSink):
         if not more:
             self._last = events
         elif self._unread <= _MAX_UNREAD_BYTES and not self.gone:
-            self._unread = self._unread + len(events) if self._sink.congested else 0
+            self._unread = self._unread + len(events) if self._is_detached and self._sink.congested else 0
             self._sink.write(events, more=True)
 
     def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
@@ -395,6 +393,13 @@ class _Serving(TranslatingSink):
         assert self._record is not None
         self._record.state, self._record.output = self._answer.state, Raw(orjson.dumps(self._answer.output))
         await self._api.store.keep(self._owner, self._id, self._record)
+
+
+def _head(fields: Mapping[str, Any], id_: str, conversation: str | None) -> dict[str, Any]:
+    """The members of a response that its request decides, as they are if it is stored."""
+    echoed = {name: other if fields.get(name) is None else fields[name] for name, other in _ECHOED.items()}
+    own = {"id": id_, "object": "response", "store": True, "conversation": conversation and {"id": conversation}}
+    return {name: orjson.Fragment(body_of(value)) for name, value in echoed.items()} | own
 
 
 def _conversation(fields: Mapping[str, Any]) -> str | None:
