@@ -6,7 +6,7 @@ what has to wait (a queue, a thread, the replica) continues later. A disconnect 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -123,19 +123,13 @@ class Generations:
                 grant = generation.admit(self._application_limits, application)
             if trace is not None:
                 trace.end_stage("parse")
-            translated = generation.translated
-            answer = self.service.count if translated is not None and translated.counts else self.service.serve
-            if translated is None or translated.serve is None:
-                sink = generation if translated is None else translated.answer(generation)
-                await answer(request, sink, grant, trace)
+            if (translated := generation.translated) is None:
+                sink = generation
+                await self.service.serve(request, sink, grant, trace)
             else:
-
-                def serve(translating: Sink) -> Awaitable[None]:
-                    nonlocal sink
-                    sink = translating
-                    return answer(request, sink, grant, trace)
-
-                await translated.serve(generation, serve)
+                answer = self.service.count if translated.counts else self.service.serve
+                async with translated.answer(generation) as sink:
+                    await answer(request, sink, grant, trace)
         except GatewayError as error:
             if sink is None:
                 self.refuse(generation, error, grant)
@@ -375,12 +369,9 @@ class GenerationExchange:
         else:
             self.end()
 
-    def detach(self, body: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def detach(self) -> None:
         """See ``AnswerClient``."""
         self.detached = True
-        if body is not None:
-            own = [(b"content-type", _JSON), (b"x-request-id", self.request_id.encode()), *(self._own_headers or ())]
-            self.exchange.respond(200, [*own, *headers], body)
 
     def writing_paused(self) -> None:
         """See ``Receiver``."""

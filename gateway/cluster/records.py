@@ -1,6 +1,7 @@
 """Named values shared by gateways, stored in one Redis hash."""
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from inspect import isawaitable
 from typing import Any
 
@@ -46,6 +47,12 @@ class RedisRecords:
         self._on_error = on_error
         self._reading = RedisHealth(f"read {name}", on_error)
         self._writing = RedisHealth(f"write {name}", on_error)
+
+    def of(self, name: str) -> "RedisRecords":
+        """The records of another hash, over the same connections."""
+        other = copy(self)
+        other._key = f"{self._key}:{self._seal.name(name.encode()).hex()}"
+        return other
 
     async def read(self) -> Mapping[str, bytes]:
         """See ``SharedRecords``. A value that cannot be decrypted is left out."""

@@ -1,12 +1,17 @@
 """Stored responses in Redis."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
 from gateway.api.dialects.response_store import ResponseStore, StoreUnavailable
+from gateway.cluster.records import RedisRecords
 from gateway.cluster.redis_context import RedisContextStore
 from gateway.config.history_settings import ResponsesSettings
+
+T = TypeVar("T")
 
 _DEADLINE_SECONDS = 1.0
 """How long a request waits for what it continues. It cannot do without it, other than without context blocks."""
@@ -40,6 +45,9 @@ class RedisResponses(ResponseStore):
             purpose="responses",
         )
 
+        self.conversations = RedisRecords(url, secret, "conversations", on_error, limits.ttl_seconds)
+        self._connections = asyncio.Semaphore(2)
+
     keeps_values = False
 
     async def check(self, owner: str, size: int) -> None:
@@ -62,6 +70,25 @@ class RedisResponses(ResponseStore):
         await self.shared.written(name.encode())
         if self.shared.writing.failing:
             raise _unavailable()
+
+    async def append(self, owner: str, conversation: str, id_: str, number: int) -> None:
+        """See ``ResponseStore``."""
+        records = self.conversations.of(f"{owner}/{conversation}")
+        await self._done(records.write({id_: b"%d" % number}))
+
+    async def turns(self, owner: str, conversation: str) -> list[str]:
+        """See ``ResponseStore``."""
+        await self.check(owner, 0)  # none waits for a Redis that fails
+        found = await self._done(self.conversations.of(f"{owner}/{conversation}").read())
+        return sorted(found, key=lambda id_: (int(found[id_]), id_))
+
+    async def _done(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work on a conversation, over one of the two connections. Redis' client wants a task for it."""
+        try:
+            async with self._connections:
+                return await asyncio.create_task(work)
+        except Exception:  # noqa: BLE001 - counted and logged where it came from
+            raise _unavailable() from None
 
 
 def _unavailable() -> StoreUnavailable:

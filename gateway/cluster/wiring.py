@@ -160,6 +160,7 @@ class ClusterState:
         has_tenants = not settings.is_open
         self.responses = ResponseStore(settings.responses, has_tenants=has_tenants)
         self._responses: RedisContextStore | None = None
+        self._conversations: RedisRecords | None = None
         url, secret = settings.state, settings.spaces.secret
         if url is None or secret is None:
             return
@@ -198,7 +199,7 @@ class ClusterState:
         shared = redis_responses.RedisResponses(
             url, secret, settings.responses, has_tenants=has_tenants, on_error=counts.on_state_error
         )
-        self.responses, self._responses = shared, shared.shared
+        self.responses, self._responses, self._conversations = shared, shared.shared, shared.conversations
 
     def configure(self, settings: Settings) -> None:
         """Apply other settings."""
@@ -222,7 +223,7 @@ class ClusterState:
         """Write pending state and stop."""
         parts = (self._exchange, self._spaces, self._figures, self.contexts, self._responses)
         await asyncio.gather(*(part.stop() for part in parts if part is not None))
-        records = (self._records, self._figure_records, self._history_records)
+        records = (self._records, self._figure_records, self._history_records, self._conversations)
         await asyncio.gather(*(each.close() for each in records if each is not None))
 
     def _knows(self, target: Target) -> bool:

@@ -1,6 +1,7 @@
 """System messages inside a conversation, the limit of the answer, and refusals, in requests of another API."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import orjson
@@ -33,7 +34,7 @@ class AsMessages:
 
     async def translate(self, asked: DialectRequest) -> Translated:
         places = [f"messages[{n}]" for n in range(len(asked.fields["messages"]))]
-        return Translated(dict(asked.fields), places, {}, lambda sink: sink)
+        return Translated(dict(asked.fields), places, {}, contextlib.nullcontext)
 
     def refusal(self, problem: ApiProblem, request_id: str) -> tuple[int, bytes]:
         return problem.status, orjson.dumps({"said": problem.message})

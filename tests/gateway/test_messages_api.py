@@ -396,6 +396,41 @@ async def test_a_stream_that_breaks_inside_a_call_ends_in_an_error(behind, scrip
             await stream.get_final_message()
 
 
+async def test_calls_that_an_engine_interleaves_come_one_after_the_other(behind, scripted, claude):
+    pieces = [(0, "", "a"), (1, '{"city": "Ro', "b"), (0, '{"city":', None), (1, 'me"}', None), (0, ' "Bonn"}', None)]
+    deltas = [
+        delta(tool_calls=[{"index": index, "function": {"arguments": piece}} | ((named and {"id": named}) or {})])
+        for index, piece, named in pieces
+    ]
+    scripted.says(STREAM_HEAD, *map(chunk, deltas), chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+    async with claude(behind).messages.stream(**ASK, tools=[TOOL]) as stream:
+        events = [event async for event in stream]
+        final = await stream.get_final_message()
+    assert [(block.id, block.input) for block in final.content] == [("a", {"city": "Bonn"}), ("b", {"city": "Rome"})]
+    of_blocks = [event.index for event in events if event.type.startswith("content_block_")]
+    assert of_blocks == sorted(of_blocks)
+
+
+async def test_a_call_that_is_whole_makes_way_for_the_next(behind, scripted, connect):
+    arrived = asyncio.Event()
+
+    async def answer(writer, received):
+        for index in range(2):
+            call = {"index": index, "id": f"c{index}", "function": {"name": "weather", "arguments": "{}"}}
+            writer.write((b"" if index else STREAM_HEAD) + chunk(delta(tool_calls=[call])))
+        await arrived.wait()
+        writer.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    scripted.answer = answer
+    connection = await connect(behind)
+    await connection.send(post(PATH, json.dumps(ASK | {"stream": True}).encode()))
+    async with asyncio.timeout(30):
+        await connection.reader.readuntil(b'{"type":"content_block_stop","index":0}')
+        await connection.reader.readuntil(b'"partial_json":"{}"')
+        arrived.set()
+        await connection.reader.readuntil(b"message_stop")
+
+
 async def test_an_error_in_a_stream_is_the_apis(behind, scripted):
     error = b'data: {"error":{"message":"The engine is dead.","type":"InternalServerError","code":500}}\n\n'
     scripted.says(STREAM_HEAD, *map(chunk, (delta(content="a"), error, b"data: [DONE]\n\n")), b"0\r\n\r\n")
@@ -445,6 +480,13 @@ async def test_a_reply_of_an_engine_without_usage_is_an_answer(behind, scripted)
     answer = (await behind.http.post(PATH, json=ASK)).json()
     assert answer["content"] == [{"type": "text", "text": "ok"}]
     assert answer["usage"]["input_tokens"] > 0
+
+
+async def test_what_an_engine_does_not_count_the_gateway_counts(behind, scripted, claude):
+    pieces = [delta(role="assistant", content=""), *[delta(content="a")] * 3, b"data: [DONE]\n\n"]
+    scripted.says(STREAM_HEAD, *map(chunk, pieces), b"0\r\n\r\n")
+    async with claude(behind).messages.stream(**ASK) as stream:
+        assert (await stream.get_final_message()).usage.output_tokens == 3
 
 
 async def test_many_blocks_do_not_stop_others(start_engine, start_gateway):

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import socket
 
 import openai
 import pytest
 from api_errors import problem
+from raw_http import Connection, post
 from running_gateway import eventually, held_answers
-from scripted_engine import STREAM_HEAD, chunk, response
+from scripted_engine import REPLY, STREAM_HEAD, chunk, response
 from tenancy import SECRET, key, sections, tenant
 
 PATH = "/v1/responses"
@@ -30,6 +32,14 @@ def client(sdk, gateway):
 def prompts(engine):
     """The messages and tools of the last two requests that the engine got."""
     return [(sent["messages"], sent.get("tools")) for sent in sent_to(engine)[-2:]]
+
+
+def delta(**members):
+    """An event of a chat stream."""
+    return chunk(b"data: " + json.dumps({"choices": [{"index": 0, "delta": members}]}).encode() + b"\n\n")
+
+
+END = chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 def sent_to(engine):
@@ -292,6 +302,41 @@ async def test_a_background_stream_goes_on_without_its_client(client, engine, ga
     assert (await client.responses.retrieve(event.response.id)).output_text
 
 
+async def test_a_cancelled_background_stream_ends_with_an_event(client, engine):
+    held_answers(engine)
+    stream = await client.responses.create(**SHORT, input="Hello.", background=True, stream=True)
+    events = aiter(stream)
+    begun = await anext(events)
+    assert (await client.responses.cancel(begun.response.id)).status == "cancelled"
+    rest = [event async for event in events]
+    assert [event.sequence_number for event in rest] == list(range(1, len(rest) + 1))
+    assert (rest[-1].type, rest[-1].response.status) == ("response.incomplete", "cancelled")
+    assert (await client.responses.retrieve(begun.response.id)).status == "cancelled"
+
+
+async def test_a_background_stream_does_not_wait_for_its_client(behind, scripted, sdk):
+    pieces = [delta(content="x" * 4096)] * 4096
+    scripted.says(STREAM_HEAD, *(b"".join(pieces[at : at + 64]) for at in range(0, len(pieces), 64)), END)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", behind.port))
+    connection = Connection(*await asyncio.open_connection(sock=client, limit=4096))
+    try:
+        body = {**SHORT, "input": "Hello.", "background": True, "stream": True}
+        await connection.send(post(PATH, json.dumps(body).encode()))
+        begun = await connection.reader.readuntil(b'"status":"in_progress"')
+        id_ = begun.partition(b'"id":"')[2].partition(b'"')[0].decode()
+        responses = sdk(behind).responses
+
+        async def done():  # the client reads nothing of it
+            return (await responses.retrieve(id_)).status == "completed"
+
+        await eventually(done)
+        assert len((await responses.retrieve(id_)).output_text) == 4096 * 4096
+    finally:
+        connection.abort()
+
+
 async def test_background_responses_are_bounded(sdk, engine, start_gateway):
     limits = {"max_background": 3, "max_background_tenant": 2}
     gateway = await start_gateway(engine, responses=limits, **sections(tenant("a"), tenant("b")))
@@ -358,6 +403,17 @@ async def test_an_answer_that_is_no_chat_completion_is_a_failed_response(scripte
     scripted.says(response(b'{"object":"list"}'))
     answer = (await behind.http.post(PATH, json={**SHORT, "input": "Hello."})).json()
     assert answer["status"] == "failed"
+
+
+async def test_what_an_engine_does_not_count_the_gateway_counts(scripted, behind, sdk):
+    client = sdk(behind)
+    scripted.says(STREAM_HEAD, delta(role="assistant", content=""), *[delta(content="a")] * 3, END)
+    last = [event async for event in await client.responses.create(**SHORT, input="Hello.", stream=True)][-1]
+    usage = last.response.usage
+    assert (usage.output_tokens, usage.total_tokens) == (3, usage.input_tokens + 3)
+    assert usage.input_tokens > 0
+    scripted.says(response(REPLY))
+    assert (await client.responses.create(**SHORT, input="Hello.")).usage is None
 
 
 HOSTILE = [
@@ -523,6 +579,42 @@ async def test_a_chain_outlives_a_restart_with_redis_and_is_encrypted_there(
     await second.responses.delete(made.id)
     with pytest.raises(openai.NotFoundError):
         await second.responses.retrieve(made.id)
+
+
+async def test_parallel_turns_of_a_conversation_are_all_kept(sdk, engine, start_gateway, shared_by, redis_server):
+    clients = [sdk(await start_gateway(engine, **shared_by)) for _ in range(2)]
+    questions = [f"Question {number}" for number in range(10)]
+    made = await asyncio.gather(
+        *(
+            clients[number % 2].responses.create(**SHORT, input=question, conversation="c")
+            for number, question in enumerate(questions)
+        )
+    )
+    for client, question in zip(clients, ("Later", "Last"), strict=True):
+        await client.responses.create(**SHORT, input=question, conversation="c")
+    asked = [m["content"] for m in sent_to(engine)[-1]["messages"] if m["role"] == "user"]
+    assert (sorted(asked[:-2]), asked[-2:]) == (questions, ["Later", "Last"])
+    with redis_server.client() as stored:
+        (name,) = stored.keys("pgw:conversations:*")
+        assert 0 < stored.pttl(name) <= 86_400_000
+        kept = b"".join(field + value for field, value in stored.hgetall(name).items())
+        assert not any(each.id[5:].encode() in kept for each in made)
+
+
+async def test_a_background_response_whose_gateway_died_has_failed(sdk, engine, serve, start_gateway, shared_by):
+    held_answers(engine)
+    shared_by["relay"] = {"total_timeout_seconds": 3}
+    first = await serve(engine.url, **shared_by)
+    made = await sdk(first).responses.create(**SHORT, input="Hello.", background=True)
+    first.process.kill()
+    client = sdk(await start_gateway(engine, **shared_by))
+
+    async def failed():
+        return (await client.responses.retrieve(made.id)).status == "failed"
+
+    await eventually(failed)
+    assert (await client.responses.retrieve(made.id)).error.code == "server_error"
+    assert (await client.responses.cancel(made.id)).status == "failed"
 
 
 async def test_without_redis_stateless_requests_go_on(sdk, engine, start_gateway, shared_by, redis_server):

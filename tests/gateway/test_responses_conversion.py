@@ -240,11 +240,11 @@ def test_usage_of_every_form():
     converter = answer()
     details = {"prompt_tokens_details": {"cached_tokens": 6}, "completion_tokens_details": {"reasoning_tokens": 2}}
     converter.chunk(ChatChunk(usage={"prompt_tokens": 10, "completion_tokens": 3, **details}))
-    usage = converter.state["usage"]
+    converter.chunk(ChatChunk(usage={"prompt_tokens": "x", "prompt_tokens_details": None}))
+    converter.end()
+    usage = converter.response()["usage"]
     assert usage["input_tokens_details"] == {"cached_tokens": 6, "cache_write_tokens": 4}
     assert (usage["output_tokens_details"], usage["total_tokens"]) == ({"reasoning_tokens": 2}, 13)
-    converter.chunk(ChatChunk(usage={"prompt_tokens": "x", "prompt_tokens_details": None}))
-    assert converter.state["usage"]["total_tokens"] == 0
 
 
 # The store

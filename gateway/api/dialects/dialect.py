@@ -5,7 +5,8 @@ completions into the API's own objects and events. Between the two only chat req
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -17,10 +18,6 @@ from gateway.core.ports import Sink
 from gateway.core.tenant import Caller
 
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
-
-
-def hold_none(_size: int) -> None:
-    """Counts no memory."""
 
 
 class DialectRequest(NamedTuple):
@@ -38,19 +35,14 @@ class DialectRequest(NamedTuple):
     headers: Mapping[bytes, bytes]
     request_id: RequestId
     caller: Caller
-    hold: Callable[[int], None] = hold_none
+    hold: Callable[[int], None] = lambda _size: None
 
 
 class AnswerClient(Sink, Protocol):
     """The client's sink, which an answer may do without."""
 
-    def detach(self, body: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """The answer goes on if the client disconnects.
-
-        Args:
-            body: The whole answer that the client gets now; None: it gets what is written as long as it stays.
-            headers: Headers of that answer.
-        """
+    def detach(self) -> None:
+        """The answer goes on if the client disconnects."""
         ...
 
     def cancel(self) -> None:
@@ -65,20 +57,16 @@ class Translated(NamedTuple):
         fields: The chat request.
         places: Where each chat message stands in the client's body, such as ``messages[2].content[0]`` or ``system``.
         names: The client's names of members that have other names in the chat request.
-        answer: The sink that translates the answer, in front of the client's.
-        headers: Headers that the answer gets, such as warnings.
+        answer: Runs around the answer, and gives the sink that translates it, in front of the client's.
         counts: Whether it only asks for the number of its prompt's tokens.
-        serve: Has the answer served, by a call with the sink for the chat answer; None: ``answer`` says it all.
         compares: Id of the earlier request or answer to compare the prompt with; None if the client names none.
     """
 
     fields: dict[str, Any]
     places: Sequence[str]
     names: Mapping[str, str]
-    answer: Callable[[Sink], Sink]
-    headers: Sequence[tuple[bytes, bytes]] = ()
+    answer: Callable[[AnswerClient], AbstractAsyncContextManager[Sink]]
     counts: bool = False
-    serve: Callable[[AnswerClient, Callable[[Sink], Awaitable[None]]], Awaitable[None]] | None = None
     compares: str | None = None
 
 

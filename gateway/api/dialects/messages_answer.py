@@ -10,11 +10,9 @@ import orjson
 from gateway.api.body_json import body_of
 from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of
 from gateway.api.dialects.dialect import ApiProblem
-from gateway.api.dialects.translating_sink import ChatChunk, ChunkChoice, Delta, FunctionDelta
+from gateway.api.dialects.translating_sink import AnswerConverter, AnswerPart, ChatChunk, ChunkChoice, Delta
 from gateway.core.errors import BadRequest
 from gateway.core.ids import RequestId, answer_id
-from gateway.core.outcome import Usage
-from gateway.engines import parse_usage
 
 OVERLOADED = 529
 _TYPES = {
@@ -29,7 +27,11 @@ _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "function_call": "
 _DELTA = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":%b}}\n\n'
 )
-_MEMBERS = {"text": (b"text_delta", b"text"), "thinking": (b"thinking_delta", b"thinking")}
+_DELTAS = {
+    "message": (b"text_delta", b"text"),
+    "reasoning": (b"thinking_delta", b"thinking"),
+    "call": (b"input_json_delta", b"partial_json"),
+}
 _LATEST = 2**32
 
 
@@ -43,7 +45,7 @@ def error_of(problem: ApiProblem, request_id: str, *, of_engine: bool = False) -
     return status, orjson.dumps({"type": "error", "error": error, "request_id": request_id})
 
 
-class MessageConverter:
+class MessageConverter(AnswerConverter):
     """An ``AnswerConverter``.
 
     Args:
@@ -51,57 +53,23 @@ class MessageConverter:
         request_id: The request's id.
         prewarm: Whether the client wants no output: what was generated is left out.
         counts: Whether it only wants the number of its prompt's tokens.
-
-    Attributes:
-        compares: Whether the client names an earlier message that the prompt is compared with.
     """
 
     def __init__(self, model: Any, request_id: RequestId, *, prewarm: bool = False, counts: bool = False) -> None:
+        super().__init__()
         self._model = model
         self._request_id = request_id
         self._prewarm = prewarm
         self._counts = counts
-        self.compares = False
         self._diagnostics: Mapping[str, Any] | None = None
-        self._usage = Usage(0, 0, 0)
-        self._begun = self._refused = False
-        self._blocks = 0  # that were begun
-        self._open = ""  # type of the last one, unless it has ended
-        self._calls: dict[int, int] = {}  # numbers of blocks, by the numbers that calls have in the stream
-        self._finish: Any = None
+        self._refused = False
         self._stop: Any = None
 
     def begin(self, headers: Mapping[bytes, bytes]) -> None:
         """See ``AnswerConverter``."""
-        if b"x-gateway-tokens" not in headers:  # it says that the others are estimates
-            tokens = int(headers.get(b"x-gateway-prompt-tokens", b"0"))
-            self._usage = Usage(tokens, 0, int(headers.get(b"x-gateway-prefix-tokens", b"0")))
+        super().begin(headers)
         if self.compares:
             self._diagnostics = anthropic_diagnostics(diagnosis_of(headers))
-
-    def chunk(self, chunk: ChatChunk) -> bytes:
-        """See ``AnswerConverter``."""
-        out: list[bytes] = []
-        if chunk.usage is not None:
-            self._usage = parse_usage(chunk.usage) or self._usage
-        if not self._begun:
-            self._begun = True
-            self._model = chunk.model or self._model
-            out.append(_event("message_start", {"message": self._message([], None, None)}))
-        for choice in chunk.choices[:1]:
-            self._note(choice)
-            if not self._prewarm:
-                self._add(choice.delta, out)
-        return b"".join(out)
-
-    def end(self) -> bytes:
-        """See ``AnswerConverter``."""
-        out = [] if self._begun else [self.chunk(ChatChunk())]
-        self._close(out)
-        delta = dict(zip(("stop_reason", "stop_sequence"), self._reason(called=bool(self._calls)), strict=True))
-        out.append(_event("message_delta", {"delta": delta, "usage": self._used()}))
-        out.append(_event("message_stop", {}))
-        return b"".join(out)
 
     def broken(self, problem: ApiProblem) -> bytes:
         """See ``AnswerConverter``."""
@@ -109,33 +77,58 @@ class MessageConverter:
 
     def whole(self, answer: Mapping[str, Any]) -> bytes:
         """See ``AnswerConverter``."""
-        self._usage = parse_usage(answer.get("usage")) or self._usage
         if self._counts:
-            return orjson.dumps({"input_tokens": self._usage.prompt_tokens})
-        chosen = answer["choices"][0]
-        choice = msgspec.convert({**chosen, "delta": chosen["message"]}, ChunkChoice)
-        delta = choice.delta
-        content: list[dict[str, Any]] = []
-        if thoughts := delta.reasoning or delta.reasoning_content:
-            content.append({"type": "thinking", "thinking": thoughts, "signature": self._request_id})
-        content += [{"type": "text", "text": text} for text in (delta.content, delta.refusal) if text]
-        for call in delta.tool_calls or ():
-            function = call.function or FunctionDelta()
-            try:
-                given = msgspec.json.decode(function.arguments or "{}", type=dict)
-            except msgspec.DecodeError:
-                given = {}  # the model wrote no object, or was cut off: engines read that as no arguments
-            content.append({"type": "tool_use", "id": call.id, "name": function.name or "", "input": given})
-        self._note(choice)
+            self._note_usage(answer.get("usage"))
+            return orjson.dumps({"input_tokens": self.usage.prompt_tokens})
+        self._read(answer)
         self._model = answer.get("model") or self._model
-        ended = self._reason(called=bool(delta.tool_calls))
-        return body_of(self._message([] if self._prewarm else content, *ended))
+        return body_of(self._message([self._block(part, part.text) for part in self.parts], *self._reason()))
 
-    def _note(self, choice: ChunkChoice) -> None:
+    def _note_choice(self, choice: ChunkChoice) -> None:
+        super()._note_choice(choice)
         self._refused = self._refused or bool(choice.delta.refusal)
         if choice.finish_reason is not None:
-            self._finish = choice.finish_reason
             self._stop = choice.stop_reason if choice.stop_reason is not None else choice.matched_stop
+        if self._prewarm:
+            choice.delta = Delta()
+
+    def _stream_begins(self, chunk: ChatChunk) -> None:
+        self._model = chunk.model or self._model
+        self._write("message_start", {"message": self._message([], None, None)})
+
+    def _part_begins(self, part: AnswerPart) -> None:
+        part.item = self._block(part, "")
+        self._write("content_block_start", {"index": part.number, "content_block": part.item})
+
+    def _part_grows(self, part: AnswerPart, piece: str) -> None:
+        self._delta(part, *_DELTAS[part.kind], piece)
+        if part.kind != "call":
+            part.pieces.clear()  # nothing needs a long text as a whole
+
+    def _part_ends(self, part: AnswerPart) -> None:
+        if part.kind == "reasoning":  # clients send it back with the thoughts; nothing here checks it
+            self._delta(part, b"signature_delta", b"signature", self._request_id)
+        self._write("content_block_stop", {"index": part.number})
+
+    def _stream_ends(self) -> None:
+        delta = dict(zip(("stop_reason", "stop_sequence"), self._reason(), strict=True))
+        self._write("message_delta", {"delta": delta, "usage": self._used()})
+        self._write("message_stop", {})
+
+    def _delta(self, part: AnswerPart, kind: bytes, member: bytes, text: str) -> None:
+        self._events.append(_DELTA % (part.number, kind, member, orjson.dumps(text)))
+
+    def _block(self, part: AnswerPart, text: str) -> dict[str, Any]:
+        """A part with a text, which is the whole one or empty."""
+        if part.kind == "message":
+            return {"type": "text", "text": text}
+        if part.kind == "reasoning":
+            return {"type": "thinking", "thinking": text, "signature": text and self._request_id}
+        try:
+            given = msgspec.json.decode(text or "{}", type=dict)
+        except msgspec.DecodeError:
+            given = {}  # the model wrote no object, or was cut off: engines read that as no arguments
+        return {"type": "tool_use", "id": part.id or f"toolu_{part.number}", "name": part.name, "input": given}
 
     def _message(self, content: list[Any], reason: str | None, sequence: str | None) -> dict[str, Any]:
         head = {"id": answer_id("msg", self._request_id), "type": "message", "role": "assistant", "model": self._model}
@@ -144,56 +137,20 @@ class MessageConverter:
 
     def _used(self) -> dict[str, int]:
         """Usage as the API has it. Engines keep every block without being asked: nothing is counted as written."""
-        usage, read = self._usage, self._usage.cached_tokens or 0
+        usage, read = self.usage, self.usage.cached_tokens or 0
         inputs = {"input_tokens": usage.prompt_tokens - read, "cache_read_input_tokens": read}
         output = 0 if self._prewarm else usage.completion_tokens
         return inputs | {"cache_creation_input_tokens": 0, "output_tokens": output}
 
-    def _reason(self, *, called: bool) -> tuple[str, str | None]:
+    def _reason(self) -> tuple[str, str | None]:
         """Why the answer ended, and the stop sequence at which it did."""
         if self._prewarm:
             return "max_tokens", None
-        if self._refused or self._finish in _REASONS:
-            return "refusal" if self._refused else _REASONS[self._finish], None
-        if called:  # a call that the client demanded ends with ``stop``
+        if self._refused or self.finish in _REASONS:
+            return "refusal" if self._refused else _REASONS[self.finish or ""], None
+        if any(part.kind == "call" for part in self.parts):  # a call that the client demanded ends with ``stop``
             return "tool_use", None
         return ("stop_sequence", self._stop) if isinstance(self._stop, str) else ("end_turn", None)
-
-    def _add(self, delta: Delta, out: list[bytes]) -> None:
-        thoughts = delta.reasoning or delta.reasoning_content
-        for kind, text in (("thinking", thoughts), ("text", delta.content), ("text", delta.refusal)):
-            if text:
-                if self._open != kind:
-                    block = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
-                    self._start(block, out)
-                out.append(_DELTA % (self._blocks - 1, *_MEMBERS[kind], orjson.dumps(text)))
-        for call in delta.tool_calls or ():
-            function = call.function
-            if call.index not in self._calls:
-                self._calls[call.index] = self._blocks
-                named = {"id": call.id or f"toolu_{self._blocks}", "name": (function and function.name) or ""}
-                self._start({"type": "tool_use", **named, "input": {}}, out)
-            if function is not None and function.arguments:
-                json = orjson.dumps(function.arguments)
-                out.append(_DELTA % (self._calls[call.index], b"input_json_delta", b"partial_json", json))
-
-    def _start(self, block: Mapping[str, Any], out: list[bytes]) -> None:
-        self._close(out)
-        out.append(_event("content_block_start", {"index": self._blocks, "content_block": block}))
-        self._open = block["type"]
-        self._blocks += 1
-
-    def _close(self, out: list[bytes]) -> None:
-        if self._open == "thinking":  # clients send it back with the thoughts; nothing here checks it
-            signature = orjson.dumps(self._request_id)
-            out.append(_DELTA % (self._blocks - 1, b"signature_delta", b"signature", signature))
-        if self._open:
-            out.append(_event("content_block_stop", {"index": self._blocks - 1}))
-        self._open = ""
-
-
-def _event(kind: str, members: Mapping[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members}))
 
 
 def model_entry(card: Mapping[str, Any]) -> dict[str, Any]:

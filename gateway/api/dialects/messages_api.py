@@ -7,12 +7,13 @@ tokens of the engine's own conversion. System messages inside the conversation s
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from gateway.api.dialects.dialect import ApiProblem, DialectRequest, Translated, problem_in
+from gateway.api.dialects.client_fields import SAME, invalid, member, text_at
+from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.messages_answer import MessageConverter, error_of
 from gateway.api.dialects.translating_sink import TranslatingSink
-from gateway.core.errors import BadRequest
 from gateway.core.portions import Portioned
 from gateway.core.ports import Sink
 from gateway.turns import Turns
@@ -33,12 +34,9 @@ _KINDS = {"user": (*_PARTS, "tool_result", *_LEFT_OUT), "assistant": (*_PARTS, "
 """Types of blocks: those that become content parts, those that engines leave out, and all by role."""
 
 _SAME = (
-    *("model", "stream", "temperature", "top_p", "top_k", "metadata", "chat_template_kwargs", "kv_transfer_params"),
-    *("min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty", "min_tokens"),
-    *("stop_token_ids", "include_stop_str_in_output", "ignore_eos", "skip_special_tokens", "logit_bias", "bad_words"),
-    *("allowed_token_ids", "priority", "thinking_token_budget", "structured_outputs", "vllm_xargs"),
+    *(*SAME, "metadata", "kv_transfer_params", "length_penalty", "bad_words", "allowed_token_ids"),
+    *("thinking_token_budget", "vllm_xargs"),
 )
-"""Members that chat requests have under the same name: Anthropic's, and vLLM's own."""
 
 _NAMES = {"stop": "stop_sequences", "reasoning_effort": "output_config.effort"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -79,7 +77,7 @@ class MessagesChat:
             role = message.get("role") if isinstance(message, dict) else None
             role = _ROLES.get(role) if isinstance(role, str) else None
             if role is None:
-                raise _bad(f"{place}.role", "must be user, assistant or system")
+                raise invalid(f"{place}.role", "must be user, assistant or system")
             if self._step():
                 yield
             content = message.get("content")
@@ -96,7 +94,7 @@ class MessagesChat:
         limit = body.get("max_tokens")
         if limit is not None or not counts:
             if type(limit) is not int or limit < 0:
-                raise _bad("max_tokens", "must be a number of tokens; 0 fills the cache and generates nothing")
+                raise invalid("max_tokens", "must be a number of tokens; 0 fills the cache and generates nothing")
             self.prewarm = limit == 0
             self.fields["max_tokens"] = limit or 1
 
@@ -133,12 +131,12 @@ class MessagesChat:
             if kind == "tool_use":
                 if is_named:
                     moved[f"tool_calls[{len(calls)}].function.arguments"] = f"{where}.input"
-                function = {"name": _string(block, "name", where), "arguments": (yield from _json_of(block, where))}
-                calls.append({"id": _string(block, "id", where), "type": "function", "function": function})
+                function = {"name": text_at(block, "name", where), "arguments": (yield from _json_of(block, where))}
+                calls.append({"id": text_at(block, "id", where), "type": "function", "function": function})
             elif kind == "tool_result":
                 yield from self._result(block, where)
             elif kind == "thinking":
-                thoughts.append(_string(block, "thinking", where))
+                thoughts.append(text_at(block, "thinking", where))
             elif kind not in _LEFT_OUT:
                 part = _part(block, kind, where)
                 if part.get("text") != "":
@@ -163,7 +161,7 @@ class MessagesChat:
 
     def _result(self, block: Object, where: str) -> Portioned[None]:
         """Add a tool's result: its text as a message of the tool, its images as one of the user."""
-        call, content = _string(block, "tool_use_id", where), block.get("content") or ""
+        call, content = text_at(block, "tool_use_id", where), block.get("content") or ""
         found = yield from self._parts(content, f"{where}.content", (*_PARTS, "tool_reference"))
         text = "\n".join([part["text"] for part in found if part["type"] == "text"])
         self._add({"role": "tool", "tool_call_id": call, "content": text}, where)
@@ -192,24 +190,24 @@ class MessagesChat:
             if schema is None and isinstance(kind, str) and kind != "custom":
                 self.left_out.append(f"{where} ({re.sub(r'[^A-Za-z0-9_.-]', '?', kind[:60])})")
             elif not isinstance(schema, dict):
-                raise _bad(f"{where}.input_schema", 'must be a JSON schema, such as {"type": "object"}')
+                raise invalid(f"{where}.input_schema", 'must be a JSON schema, such as {"type": "object"}')
             else:
-                function: Object = {"name": _string(tool, "name", where), "description": tool.get("description")}
+                function: Object = {"name": text_at(tool, "name", where), "description": tool.get("description")}
                 function["parameters"] = schema if "type" in schema else {**schema, "type": "object"}
                 function |= {name: tool.get(name) for name in ("strict", "defer_loading")}
                 function = {name: value for name, value in function.items() if value is not None}
                 tools.append({"type": "function", "function": function})
             if self._step():
                 yield
-        choice, fields = _object(body, "tool_choice"), self.fields
+        choice, fields = member(body, "tool_choice", dict) or {}, self.fields
         kind = choice.get("type", "auto")
         if kind == "tool":
-            name = _string(choice, "name", "tool_choice")
+            name = text_at(choice, "name", "tool_choice")
             if all(tool["function"]["name"] != name for tool in tools):
-                raise _bad("tool_choice.name", "names none of the tools that engines can call")
+                raise invalid("tool_choice.name", "names none of the tools that engines can call")
             fields["tool_choice"] = {"type": "function", "function": {"name": name}}
         elif not isinstance(kind, str) or kind not in _CHOICES:
-            raise _bad("tool_choice.type", "must be auto, any, tool or none")
+            raise invalid("tool_choice.type", "must be auto, any, tool or none")
         elif tools:
             fields["tool_choice"] = _CHOICES[kind]
         if tools:
@@ -218,7 +216,8 @@ class MessagesChat:
                 fields["parallel_tool_calls"] = False
 
     def _settings(self, body: Mapping[str, Any]) -> None:
-        fields, output, thinking = self.fields, _object(body, "output_config"), _object(body, "thinking")
+        fields = self.fields
+        output, thinking = (member(body, name, dict) or {} for name in ("output_config", "thinking"))
         form = output.get("format")
         if (effort := "none" if thinking.get("type") == "disabled" else output.get("effort")) is not None:
             fields["reasoning_effort"] = effort
@@ -235,7 +234,7 @@ class MessagesChat:
 
 def _json_of(block: Object, where: str) -> Portioned[str]:
     """The input of a call as Python's ``json.dumps`` writes it."""
-    value = _object(block, "input", f"{where}.")
+    value = member(block, "input", dict, where) or {}
     members = value.values() if len(value) < _AT_ONCE else [value]
     if all(type(each) in _FLAT or (type(each) is str and len(each) < _SHORT_CHARACTERS) for each in members):
         return json.dumps(value)
@@ -252,53 +251,35 @@ def _kind(block: Any, where: str, kinds: Sequence[str]) -> str:
     if isinstance(kind, str) and kind in kinds:
         return kind
     found = f", not {json.dumps(kind[:60])}: leave the block out" if isinstance(kind, str) else ""
-    raise _bad(f"{where}.type", f"must be one of {', '.join(kinds)}{found}")
+    raise invalid(f"{where}.type", f"must be one of {', '.join(kinds)}{found}")
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise _bad(
+        raise invalid(
             where, "must be a list" if where in ("messages", "tools") else "must be a string or a list of blocks"
         )
-    return value
-
-
-def _object(holder: Mapping[str, Any], name: str, where: str = "") -> Object:
-    value = holder.get(name) or {}
-    if not isinstance(value, dict):
-        raise _bad(f"{where}{name}", "must be an object")
-    return value
-
-
-def _string(holder: Object, name: str, where: str) -> str:
-    value = holder.get(name)
-    if not isinstance(value, str):
-        raise _bad(f"{where}.{name}", "must be a string")
     return value
 
 
 def _part(block: Object, kind: str, where: str) -> Object:
     """The content part of a block. A document becomes a text, with its title in front."""
     if kind == "tool_reference":
-        return {"type": kind, "name": _string(block, "tool_name", where)}
+        return {"type": kind, "name": text_at(block, "tool_name", where)}
     if kind == "text":
-        return {"type": "text", "text": _string(block, "text", where)}
+        return {"type": "text", "text": text_at(block, "text", where)}
     at, source = f"{where}.source", block.get("source")
     source = source if isinstance(source, dict) else {"type": None}
     form = source.get("type", "base64")
     if kind == "document":
         if form != "text":
-            raise _bad(f"{at}.type", "must be text: engines read no files. Send the document's text")
-        texts = [block.get("title"), block.get("context"), _string(source, "data", at)]
+            raise invalid(f"{at}.type", "must be text: engines read no files. Send the document's text")
+        texts = [block.get("title"), block.get("context"), text_at(source, "data", at)]
         return {"type": "text", "text": "\n".join([text for text in texts if text and isinstance(text, str)])}
     if form not in ("base64", "url"):
-        raise _bad(f"{at}.type", "must be base64 or url: no files are kept here")
+        raise invalid(f"{at}.type", "must be base64 or url: no files are kept here")
     url = f"data:{source.get('media_type') or 'image/jpeg'};base64," if form == "base64" else ""
-    return {"type": "image_url", "image_url": {"url": url + _string(source, "data" if url else "url", at)}}
-
-
-def _bad(param: str, problem: str) -> BadRequest:
-    return BadRequest(f"`{param}` {problem}.", param=param, code="invalid_value")
+    return {"type": "image_url", "image_url": {"url": url + text_at(source, "data" if url else "url", at)}}
 
 
 class MessagesDialect:
@@ -320,9 +301,8 @@ class MessagesDialect:
             listed = ", ".join(chat.left_out[:5]) + ", ..." * (len(chat.left_out) > 5)
             headers.append((b"x-gateway-warning", f"left out: {listed}".encode()))
 
-        compares = _object(asked.fields, "diagnostics").get("previous_message_id")
-        if compares is not None and not isinstance(compares, str):
-            raise _bad("diagnostics.previous_message_id", "must be the id of a message")
+        diagnostics = member(asked.fields, "diagnostics", dict) or {}
+        compares = member(diagnostics, "previous_message_id", str, "diagnostics")
 
         # Neither function refers to the bodies: a stream of minutes would keep them in memory.
         request_id, places, names = asked.request_id, chat.places, chat.names
@@ -332,7 +312,7 @@ class MessagesDialect:
         def refused(problem: ApiProblem) -> tuple[int, bytes]:
             return error_of(problem_in(places, names, problem), request_id, of_engine=True)
 
-        def answer(sink: Sink) -> Sink:
-            return TranslatingSink(sink, converter, refused, headers)
+        def answer(client: AnswerClient) -> AbstractAsyncContextManager[Sink]:
+            return nullcontext(TranslatingSink(client, converter, refused, headers))
 
-        return Translated(chat.fields, places, names, answer, headers, self._counts, compares=compares)
+        return Translated(chat.fields, places, names, answer, self._counts, compares)

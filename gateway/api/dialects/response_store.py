@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,13 +26,15 @@ class Record(msgspec.Struct, array_like=True):
     """What is kept under an id.
 
     Attributes:
-        response: JSON of the response without its output; null for a conversation.
+        head: JSON of the response's members that its request decides; null for a conversation.
+        state: Its other members, without the output.
         output: JSON of the output's items.
         input: JSON of the items of the request's own ``input``.
         before: Ids of the responses that it continues, the oldest first; of a conversation its responses.
     """
 
-    response: msgspec.Raw = msgspec.Raw(b"null")
+    head: msgspec.Raw = msgspec.Raw(b"null")
+    state: dict[str, Any] = {}
     output: msgspec.Raw = msgspec.Raw(b"[]")
     input: msgspec.Raw = msgspec.Raw(b"[]")
     before: list[str] = []
@@ -101,6 +103,16 @@ class ResponseStore:
         """The records of some ids; None for unknown ones. Their time begins anew."""
         values = await self.read([f"{owner}/{id_}" for id_ in ids]) if ids else []
         return [None if value is None else _decode(value) for value in values]
+
+    async def append(self, owner: str, conversation: str, id_: str, number: int) -> None:  # noqa: ARG002
+        """Append a response to a conversation, behind a number of others. More may be appended at the same time."""
+        turns = await self.turns(owner, conversation)
+        await self.keep(owner, conversation, Record(before=[*turns, id_]))
+
+    async def turns(self, owner: str, conversation: str) -> list[str]:
+        """The ids of a conversation's responses, the oldest first."""
+        (found,) = await self.find(owner, [conversation])
+        return [] if found is None else found.before
 
     async def one(self, owner: str, id_: str, param: str | None = None) -> Record:
         """The record of an id.

@@ -4,24 +4,18 @@ Where it differs: all parts of an assistant's message are kept (vLLM takes the f
 can read or run (its encrypted reasoning, hosted tools, grammars of tools) is left out with a warning.
 """
 
-import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.core.errors import BadRequest
+from gateway.api.dialects.client_fields import SAME, invalid, member, text_at
 from gateway.core.portions import Portioned
 
 _AT_ONCE = 500
 """Items that are converted in one portion."""
 
-_SAME = (
-    *("model", "stream", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed"),
-    *("repetition_penalty", "stop", "stop_token_ids", "ignore_eos", "min_tokens", "logit_bias", "priority", "user"),
-    *("cache_salt", "prompt_cache_key", "parallel_tool_calls", "chat_template_kwargs", "skip_special_tokens"),
-    *("include_stop_str_in_output", "include_reasoning", "structured_outputs"),
-)
+_SAME = (*SAME, "stop", "user", "cache_salt", "prompt_cache_key", "parallel_tool_calls", "include_reasoning")
 NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text.format"}
 NAMES |= {"verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort"}
 """Members of the Responses API by the names that they have in the chat request."""
@@ -31,8 +25,8 @@ _OPEN = ("in_progress", "incomplete")
 _SHOWN = re.compile(r"[\w.-]{1,40}", re.ASCII)
 _MOST_WARNINGS = 8
 
-_SEALED = "pgw1."
-"""Begins ``encrypted_content`` that is the gateway's own: the reasoning text, which the client has got anyway."""
+_SEALED = "gateway:"
+"""Begins ``encrypted_content`` of the gateway's own."""
 
 _CUSTOM_INPUT = {
     "type": "object",
@@ -51,30 +45,9 @@ class ToolName(NamedTuple):
     custom: bool = False
 
 
-class ResponsesChat(NamedTuple):
-    """A converted request.
-
-    Attributes:
-        fields: The chat request.
-        places: Where each message stands in the client's body.
-        tools: The tools by their names in the chat request.
-        warnings: What was left out.
-    """
-
-    fields: dict[str, Any]
-    places: list[str]
-    tools: dict[str, ToolName]
-    warnings: list[str]
-
-
 def sealed(reasoning: str) -> str:
-    """The ``encrypted_content`` of a reasoning item."""
-    return _SEALED + base64.b64encode(reasoning.encode()).decode()
-
-
-def invalid(param: str, expected: str, code: str = "invalid_type") -> BadRequest:
-    """The error for a member that is not as ``expected`` says."""
-    return BadRequest(f"`{param}` {expected}.", param=param, code=code)
+    """The ``encrypted_content`` of a reasoning item: its text, which the client has got anyway."""
+    return _SEALED + reasoning
 
 
 def items_of(fields: Mapping[str, Any]) -> list[Any]:
@@ -93,7 +66,7 @@ def items_of(fields: Mapping[str, Any]) -> list[Any]:
 
 def chat_of(
     fields: Mapping[str, Any], items: Sequence[Any] | None = None, before: Sequence[Any] = ()
-) -> Portioned[ResponsesChat]:
+) -> "Portioned[ResponsesChat]":
     """Convert a request.
 
     Args:
@@ -106,107 +79,158 @@ def chat_of(
     """
     items = items_of(fields) if items is None else items
     if not items and not before:
-        raise invalid("input", "is empty: give at least one item", "invalid_value")
-    made = _Messages()
+        raise invalid("input", "is empty: give at least one item")
+    chat = ResponsesChat()
     if instructions := member(fields, "instructions", str):
-        made.append({"role": "system", "content": instructions}, "instructions")
+        chat.append({"role": "system", "content": instructions}, "instructions")
     for number, item in enumerate((*before, *items), -len(before)):
-        made.add(item, f"input[{number}]" if number >= 0 else "previous_response_id")
+        chat.add(item, f"input[{number}]" if number >= 0 else "previous_response_id")
         if number % _AT_ONCE == _AT_ONCE - 1:
             yield
-    chat: dict[str, Any] = {name: fields[name] for name in _SAME if fields.get(name) is not None}
-    chat["messages"] = made.messages
     last = (items or before)[-1]
     if last.get("type", "message") in ("message", "reasoning") and last.get("status") in _OPEN:
-        chat |= {"add_generation_prompt": False, "continue_final_message": True}
-    tools: dict[str, ToolName] = {}
-    if functions := list(_functions(fields, tools, made.warnings)):
-        chat["tools"] = functions
+        chat.fields |= {"add_generation_prompt": False, "continue_final_message": True}
+    for number, tool in enumerate(member(fields, "tools", list) or ()):
+        chat.add_tool(tool, f"tools[{number}]")
     reasoning, text = member(fields, "reasoning", dict) or {}, member(fields, "text", dict) or {}
-    more = {
-        "tool_choice": _tool_choice(fields.get("tool_choice"), tools, made.warnings),
+    given = {name: fields.get(name) for name in _SAME} | {
+        "tools": chat.functions or None,
+        "tool_choice": chat.choice(fields.get("tool_choice")),
         "max_tokens": fields.get("max_output_tokens"),
         "reasoning_effort": reasoning.get("effort"),
         "verbosity": text.get("verbosity"),
         "response_format": _format(text.get("format")),
         "stream_options": {"include_usage": True} if fields.get("stream") else None,
     }
-    chat |= {name: value for name, value in more.items() if value is not None}
-    return ResponsesChat(chat, made.places, tools, made.warnings[:_MOST_WARNINGS])
+    chat.fields |= {name: value for name, value in given.items() if value is not None}
+    del chat.warnings[_MOST_WARNINGS:]
+    return chat
 
 
-class _Messages:
-    """Chat messages, made of items one by one."""
+class ResponsesChat:
+    """A request as a chat request, made of its items and tools one by one.
+
+    Attributes:
+        fields: The chat request.
+        places: Where each message stands in the client's body.
+        functions: The tools as the chat request has them.
+        tools: The tools by their names there.
+        warnings: What was left out.
+    """
 
     def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
         self.places: list[str] = []
+        self.functions: list[dict[str, Any]] = []
+        self.tools: dict[str, ToolName] = {}
         self.warnings: list[str] = []
+        self._messages: list[dict[str, Any]] = []
+        self.fields: dict[str, Any] = {"messages": self._messages}
         self._called: set[str] = set()
 
     def append(self, message: dict[str, Any], place: str) -> None:
-        self.messages.append(message)
+        """Add a message."""
+        self._messages.append(message)
         self.places.append(place)
 
     def add(self, item: Any, place: str) -> None:
         """Add an item: as a message, or to the assistant's message before it."""
         if not isinstance(item, dict):
-            raise invalid(place, "must be an object")
+            raise invalid(place, "must be an object", "invalid_type")
         kind = item.get("type", "message")
         if kind == "message":
             role, content = item.get("role"), _content(item, "content", place)
             if role == "assistant":
-                texts = content if isinstance(content, list) else None
-                joined = content if texts is None else "".join(part.get("text", "") for part in texts)
+                parts = content if isinstance(content, list) else None
+                joined = content if parts is None else "".join(part.get("text", "") for part in parts)
                 self._assistant("content", joined, place)
             elif role in ("user", "system", "developer"):
                 self.append({"role": role, "content": content}, place)
             else:
-                raise invalid(f"{place}.role", "must be user, system, developer or assistant", "invalid_value")
+                raise invalid(f"{place}.role", "must be user, system, developer or assistant")
         elif kind in ("function_call", "custom_tool_call"):
             self._call(item, kind, place)
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            if (call := _text(item, "call_id", place)) not in self._called:
-                raise invalid(f"{place}.call_id", "names no call before it: send the call's item, too", "invalid_value")
+            if (call := text_at(item, "call_id", place)) not in self._called:
+                raise invalid(f"{place}.call_id", "names no call before it: send the call's item, too")
             self.append({"role": "tool", "content": _content(item, "output", place), "tool_call_id": call}, place)
         elif kind == "reasoning":
             if (thought := self._reasoning(item, place)) is not None:
                 self._assistant("reasoning_content", thought, place)
         else:
-            raise invalid(
-                f"{place}.type", f"is {_shown(kind)}, which is not served here: leave the item out", "unsupported_item"
-            )
+            problem = f"is {_shown(kind)}, which is not served here: leave the item out"
+            raise invalid(f"{place}.type", problem, "unsupported_item")
+
+    def add_tool(self, tool: Any, place: str, namespace: str | None = None) -> None:
+        """Add a tool, or those of a namespace."""
+        if not isinstance(tool, dict) and namespace is None:
+            raise invalid(place, "must be an object", "invalid_type")
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if namespace is not None and kind != "function":
+            self.warnings.append(f"tool {_shown(namespace)} left out in part")
+        elif kind == "namespace":
+            name = text_at(tool, "name", place)
+            for position, inner in enumerate(member(tool, "tools", list, place) or ()):
+                self.add_tool(inner, f"{place}.tools[{position}]", name)
+        elif kind in ("function", "custom"):
+            name = text_at(tool, "name", place)
+            flat = name if namespace is None else f"{namespace}__{name}"
+            self.tools[flat] = ToolName(name, namespace, custom=kind == "custom")
+            if kind == "custom":
+                if isinstance(form := tool.get("format"), dict) and form.get("type") == "grammar":
+                    self.warnings.append(f"grammar of tool {_shown(name)} not enforced")
+                tool = {"description": tool.get("description"), "parameters": _CUSTOM_INPUT}
+            function = {member: value for member, value in tool.items() if member != "type"}
+            self.functions.append({"type": "function", "function": function | {"name": flat}})
+        else:
+            self.warnings.append(f"tool {_shown(kind)} left out")
+
+    def choice(self, choice: Any) -> Any:
+        """The tool choice; None for the default."""
+        if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+            self.warnings.append("tool_choice allowed_tools taken for its mode")
+            choice = choice.get("mode")
+        kind = choice.get("type") if isinstance(choice, dict) else None
+        if choice in (None, "auto", "none") or (choice == "required" and self.tools):
+            return choice if self.tools else None
+        if kind in ("function", "custom"):
+            name = f"{choice['namespace']}__{choice.get('name')}" if choice.get("namespace") else choice.get("name")
+            if not isinstance(name, str):
+                raise invalid("tool_choice.name", "must be a string")
+            found = [name] if name in self.tools else [flat for flat, tool in self.tools.items() if tool.name == name]
+            if len(found) == 1:
+                return {"type": "function", "function": {"name": found[0]}}
+        elif kind is not None:
+            self.warnings.append(f"tool_choice {_shown(kind)} left out")
+            return None
+        raise invalid("tool_choice", "must be auto, none, required, or name one of `tools`")
 
     def _assistant(self, name: str, value: Any, place: str) -> None:
-        before = self.messages[-1] if self.messages else {}
+        before = self._messages[-1] if self._messages else {}
         if before.get("role") == "assistant" and before.get(name) is None:
             before[name] = value
         else:
             self.append({"role": "assistant", name: value}, place)
 
     def _call(self, item: Mapping[str, Any], kind: str, place: str) -> None:
-        name, call = _text(item, "name", place), _text(item, "call_id", place)
+        name, call = text_at(item, "name", place), text_at(item, "call_id", place)
         if item.get("namespace"):
-            name = f"{_text(item, 'namespace', place)}__{name}"
-        arguments = _text(item, "arguments" if kind == "function_call" else "input", place)
+            name = f"{text_at(item, 'namespace', place)}__{name}"
+        arguments = text_at(item, "arguments" if kind == "function_call" else "input", place)
         if kind == "custom_tool_call":
             arguments = json.dumps({"input": arguments}, ensure_ascii=False)
         self._called.add(call)
-        if not (self.messages and self.messages[-1]["role"] == "assistant"):
+        if not (self._messages and self._messages[-1]["role"] == "assistant"):
             self.append({"role": "assistant"}, place)
         made = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
-        self.messages[-1].setdefault("tool_calls", []).append(made)
+        self._messages[-1].setdefault("tool_calls", []).append(made)
 
     def _reasoning(self, item: Mapping[str, Any], place: str) -> str | None:
         for name in ("content", "summary"):
             if parts := member(item, name, list, place):
-                return _text(parts[0] if isinstance(parts[0], dict) else {}, "text", f"{place}.{name}[0]")
+                return text_at(parts[0] if isinstance(parts[0], dict) else {}, "text", f"{place}.{name}[0]")
         given = member(item, "encrypted_content", str, place) or _SEALED
-        try:
-            if given.startswith(_SEALED):
-                return base64.b64decode(given[len(_SEALED) :], validate=True).decode()
-        except ValueError:
-            pass
+        if given.startswith(_SEALED):
+            return given.removeprefix(_SEALED)
         self.warnings.append("encrypted reasoning of another server left out")
         return None
 
@@ -217,73 +241,20 @@ def _content(item: Mapping[str, Any], name: str, place: str) -> Any:
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise invalid(place, "must be a text or a list of content parts")
+        raise invalid(place, "must be a text or a list of content parts", "invalid_type")
     return [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
 
 
 def _part(part: Any, place: str) -> dict[str, Any]:
     if not isinstance(part, dict):
-        raise invalid(place, "must be an object")
+        raise invalid(place, "must be an object", "invalid_type")
     kind = part.get("type")
     if isinstance(kind, str) and (name := _TEXTS.get(kind)) is not None:
-        return {"type": "text", "text": _text(part, name, place)}
+        return {"type": "text", "text": text_at(part, name, place)}
     if kind != "input_image" or part.get("file_id") is not None:
         raise invalid(place, f"is {_shown(kind)}, which is not served here: files have no store", "unsupported_content")
     detail = {} if part.get("detail") is None else {"detail": part["detail"]}
-    return {"type": "image_url", "image_url": {"url": _text(part, "image_url", place), **detail}}
-
-
-def _functions(fields: Mapping[str, Any], tools: dict[str, ToolName], warnings: list[str]) -> Iterator[dict[str, Any]]:
-    """The functions of all tools as chat requests have them; ``tools`` gets their names."""
-    for number, tool in enumerate(member(fields, "tools", list) or ()):
-        if not isinstance(tool, dict):
-            raise invalid(f"tools[{number}]", "must be an object")
-        kind, place = tool.get("type"), f"tools[{number}]"
-        if kind not in ("function", "custom", "namespace"):
-            warnings.append(f"tool {_shown(kind)} left out")
-            continue
-        name = _text(tool, "name", place)
-        if kind == "function":
-            tools[name] = ToolName(name)
-            yield _function(tool)
-        elif kind == "custom":
-            tools[name] = ToolName(name, custom=True)
-            if isinstance(form := tool.get("format"), dict) and form.get("type") == "grammar":
-                warnings.append(f"grammar of tool {_shown(name)} not enforced")
-            yield _function({"name": name, "description": tool.get("description"), "parameters": _CUSTOM_INPUT})
-        else:
-            for position, inner in enumerate(member(tool, "tools", list, place) or ()):
-                if not isinstance(inner, dict) or inner.get("type") != "function":
-                    warnings.append(f"tool {_shown(name)} left out in part")
-                    continue
-                own = _text(inner, "name", f"{place}.tools[{position}]")
-                tools[flat := f"{name}__{own}"] = ToolName(own, name)
-                yield _function({**inner, "name": flat})
-
-
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
-
-
-def _tool_choice(choice: Any, tools: Mapping[str, ToolName], warnings: list[str]) -> Any:
-    """The tool choice; None for the default."""
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        warnings.append("tool_choice allowed_tools taken for its mode")
-        choice = choice.get("mode")
-    kind = choice.get("type") if isinstance(choice, dict) else None
-    if choice in (None, "auto", "none") or (choice == "required" and tools):
-        return choice if tools else None
-    if kind in ("function", "custom"):
-        name = f"{choice['namespace']}__{choice.get('name')}" if choice.get("namespace") else choice.get("name")
-        if not isinstance(name, str):
-            raise invalid("tool_choice.name", "must be a string", "invalid_value")
-        found = [name] if name in tools else [flat for flat, tool in tools.items() if tool.name == name]
-        if len(found) == 1:
-            return {"type": "function", "function": {"name": found[0]}}
-    elif kind is not None:
-        warnings.append(f"tool_choice {_shown(kind)} left out")
-        return None
-    raise invalid("tool_choice", "must be auto, none, required, or name one of `tools`", "invalid_value")
+    return {"type": "image_url", "image_url": {"url": text_at(part, "image_url", place), **detail}}
 
 
 def _format(form: Any) -> dict[str, Any] | None:
@@ -294,29 +265,8 @@ def _format(form: Any) -> dict[str, Any] | None:
     if kind == "json_object":
         return {"type": kind}
     if kind != "json_schema" or not isinstance(form, dict):
-        raise invalid("text.format", "must be an object of type text, json_object or json_schema")
+        raise invalid("text.format", "must be an object of type text, json_object or json_schema", "invalid_type")
     return {"type": kind, kind: {name: value for name, value in form.items() if name != "type"}}
-
-
-_EXPECTED = {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}
-
-
-def member(fields: Mapping[str, Any], name: str, kind: type, place: str = "") -> Any:
-    """A member of an object; None if it is missing.
-
-    Raises:
-        BadRequest: it is of another type.
-    """
-    value = fields.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise invalid(f"{place}.{name}" if place else name, f"must be {_EXPECTED[kind]}")
-    return value
-
-
-def _text(fields: Mapping[str, Any], name: str, place: str) -> str:
-    if not isinstance(value := fields.get(name), str):
-        raise invalid(f"{place}.{name}", "must be a string", "invalid_type" if name in fields else "missing_parameter")
-    return value
 
 
 def _shown(text: Any) -> str:

@@ -4,7 +4,9 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -13,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
-from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, hold_none, problem_in
+from gateway.api.dialects.client_fields import invalid, member
+from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
-from gateway.api.dialects.responses import NAMES, ResponsesChat, chat_of, invalid, items_of, member
+from gateway.api.dialects.responses import NAMES, chat_of, items_of
 from gateway.api.dialects.responses_answer import ResponseAnswer
 from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.api.error_responses import problem_body
@@ -24,10 +27,8 @@ from gateway.config.settings import Settings
 from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, Overloaded
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import RequestId
-from gateway.core.portions import Portioned
 from gateway.core.ports import Sink
 from gateway.core.tenant import Caller
-from gateway.proxy.forwarding_sink import ForwardingSink
 from gateway.turns import Turns
 
 PATH = "/v1/responses"
@@ -40,9 +41,11 @@ _COMPLETE = ("completed", "incomplete")
 _MAX_CHAIN = 1000
 """Responses that one request may continue."""
 
-_AT_ONCE = 2000
-_SHORT_BYTES = 4096
-"""Stored items up to this size are parsed together with others, without a turn of their own."""
+_MAX_UNREAD_BYTES = 1024 * 1024
+"""Events of a background stream that its client has not read. With more of them it gets no further ones."""
+
+_LATE_SECONDS = 5.0
+"""Time to store an answer that took as long as it may."""
 
 _ECHOED: dict[str, Any] = dict.fromkeys(
     "instructions max_output_tokens max_tool_calls prompt_cache_key model user".split()
@@ -70,6 +73,7 @@ class Responses:
         self._turns = turns
         self._limits = settings.server.json_limits
         self._max_bytes = settings.server.max_body_bytes
+        self._longest_seconds = settings.relay.total_timeout_seconds + _LATE_SECONDS
         limits = settings.responses
         self._max_background = limits.max_background
         self._max_background_tenant = limits.max_background if settings.is_open else limits.max_background_tenant
@@ -83,35 +87,54 @@ class Responses:
     async def translate(self, asked: DialectRequest) -> Translated:
         """See ``Dialect``."""
         fields, owner = asked.fields, asked.caller.tenant.id
-        store, background = (member(fields, name, bool) for name in ("store", "background"))
-        for name, kind in (("metadata", dict), ("include", list), ("stream", bool), ("prompt_cache_key", str)):
+        store, background, streams = (member(fields, name, bool) for name in ("store", "background", "stream"))
+        for name, kind in (("metadata", dict), ("include", list), ("prompt_cache_key", str)):
             member(fields, name, kind)
         compares = member(member(fields, "prompt_cache_options", dict) or {}, "comparison_response_id", str)
         conversation = _conversation(fields)
         needs_store = "background" if background else "conversation" if conversation else None
         if store is False and needs_store:
-            raise invalid(needs_store, "needs `store: true`", "invalid_value")
+            raise invalid(needs_store, "needs `store: true`")
         if fields.get("prompt") is not None:
             raise invalid("prompt", "names a template of OpenAI's, which is not here", "unsupported_parameter")
         items = await self._resolved(items_of(fields), asked)
         ids, before = await self._chain(fields, conversation, asked)
         chat = await self._turns.run(chat_of(fields, items, before), owner)
-        kept, warnings = None, list(chat.warnings)
+        # What follows refers to no parsed body: a stream of minutes would keep it in memory.
+        request_id, places, is_early = asked.request_id, chat.places, bool(background and not streams)
+        # The response's id leads to the request, unless the client named that: it may do so again.
+        digits = os.urandom(16).hex() if b"x-request-id" in asked.headers else str(request_id)
+        head = _head(fields, f"resp_{digits}", conversation)
+        record, warnings = None, list(chat.warnings)
         if store is not False:
-            stored = await self._turns.run(_json_of(items), owner)
-            asked.hold(len(stored))
-            kept = Record(input=Raw(stored), before=ids)
+            record = Record(Raw(orjson.dumps(head)), input=Raw(body_of(items)), before=ids)
+            asked.hold(size := len(bytes(record.input)))
             try:
-                await self.store.check(owner, len(stored))
+                await self.store.check(owner, size)
             except GatewayError as error:
                 if needs_store:
                     raise
-                kept = None
+                record = None
                 warnings.append(f"not stored ({error.code})")
-        serving = _Serving(self, asked, chat._replace(warnings=warnings), kept, conversation)
-        serving.answer.compares = compares is not None
-        answer = serving.translating
-        return Translated(chat.fields, chat.places, NAMES, answer, serve=serving.serve, compares=compares)
+        head["store"] = record is not None
+        headers = [(b"x-request-id", request_id.encode())] if is_early else []
+        if warnings:
+            headers.append((b"x-gateway-warning", "; ".join(warnings).encode()))
+        seals = "reasoning.encrypted_content" in (fields.get("include") or ())
+        answer = ResponseAnswer(head, digits, chat.tools, seals=seals)
+        answer.state |= {"background": bool(background), "created_at": int(time.time())}
+        answer.compares = compares is not None
+
+        def refused(problem: ApiProblem) -> tuple[int, bytes]:
+            problem = problem_in(places, NAMES, problem)
+            answer.broken(problem)
+            return self.refusal(problem, request_id)
+
+        def served(client: AnswerClient) -> AbstractAsyncContextManager[Sink]:
+            sink = _Serving(client, answer, refused, headers, api=self, owner=owner, record=record, is_early=is_early)
+            return sink.served()
+
+        return Translated(chat.fields, places, NAMES, served, compares=compares)
 
     async def _chain(
         self, fields: Mapping[str, Any], conversation: str | None, asked: DialectRequest
@@ -121,14 +144,13 @@ class Responses:
         owner, param = asked.caller.tenant.id, "previous_response_id"
         if conversation is not None:
             if previous is not None:
-                raise invalid(param, "and `conversation` exclude each other", "invalid_value")
-            (found,) = await self.store.find(owner, [conversation])
-            ids, param = [] if found is None else found.before, "conversation"
+                raise invalid(param, "and `conversation` exclude each other")
+            ids, param = await self.store.turns(owner, conversation), "conversation"
         elif previous is None:
             return [], []
         else:
             head = await self.store.one(owner, previous if _ID.fullmatch(previous) else "", param)
-            if _status(head) not in _COMPLETE:
+            if self._state(head)["status"] not in _COMPLETE:
                 raise invalid(param, "names a response that is not complete", "response_not_complete")
             ids = [*head.before, previous]
         if len(ids) > _MAX_CHAIN:
@@ -142,42 +164,36 @@ class Responses:
             raise invalid(param, problem, "chain_too_long")
         return ids, await self._items(parts, owner, asked.hold)
 
-    async def _items(self, parts: Sequence[Raw], owner: str, hold: Callable[[int], None] = hold_none) -> list[Any]:
-        def parsed() -> Portioned[list[Any]]:
-            items: list[Any] = []
-            for part in parts:
-                if len(data := bytes(part)) > _SHORT_BYTES:
-                    yield
-                items += (yield from parsed_object(b'{"items":%b}' % data, self._limits, hold))["items"]
-            return items
-
-        return await self._turns.run(parsed(), owner)
+    async def _items(
+        self, parts: Sequence[Raw], owner: str, hold: Callable[[int], None] = lambda _size: None
+    ) -> list[Any]:
+        """The items of stored lists."""
+        data = b'{"parts":[%b]}' % b",".join(map(bytes, parts))
+        found = await self._turns.run(parsed_object(data, self._limits, hold), owner)
+        return list(chain.from_iterable(found["parts"]))
 
     async def _resolved(self, items: list[Any], asked: DialectRequest) -> list[Any]:
         """Items, with those that references stand for."""
-        if not any(isinstance(item, dict) and item.get("type") == "item_reference" for item in items):
-            return items
-        owner, resolved = asked.caller.tenant.id, []
+        owner, total, resolved = asked.caller.tenant.id, 0, []
         known: dict[str, list[Any]] = {}
-        sizes, total = dict[tuple[str, int], int](), 0
         for at, item in enumerate(items):
-            if isinstance(item, dict) and item.get("type") == "item_reference":
-                found = _ITEM_ID.fullmatch(given := str(item.get("id")))
-                if found is not None and (source := found[1] + found[2]) not in known and len(known) < _MAX_CHAIN:
-                    record = await self.store.one(owner, f"resp_{found[1]}", f"input[{at}].id")
-                    part = record.input if found[2] else record.output
-                    known[source] = await self._items([part], owner, asked.hold)
-                stored = [] if found is None else known.get(source, [])
-                if found is None or (position := int(found[3], 16)) >= len(stored):
-                    raise unknown(given, f"input[{at}].id")
-                if (item_at := (source, position)) not in sizes:
-                    sizes[item_at] = len(body_of(stored[position]))
-                if (total := total + sizes[item_at]) > self._max_bytes:
-                    problem = f"refers to more than {self._max_bytes} bytes (server.max_body_bytes)"
-                    raise invalid(f"input[{at}].id", problem, "chain_too_long")
-                resolved.append(stored[position])
-            else:
+            if not isinstance(item, dict) or item.get("type") != "item_reference":
                 resolved.append(item)
+                continue
+            given, param = str(item.get("id")), f"input[{at}].id"
+            if (found := _ITEM_ID.fullmatch(given)) is None:
+                raise unknown(given, param)
+            source, position = found[1] + found[2], int(found[3], 16)
+            if source not in known and len(known) < _MAX_CHAIN:
+                record = await self.store.one(owner, f"resp_{found[1]}", param)
+                known[source] = await self._items([record.input if found[2] else record.output], owner, asked.hold)
+            if position >= len(stored := known.get(source, [])):
+                raise unknown(given, param)
+            total += len(body_of(stored[position]))
+            if total > self._max_bytes:
+                problem = f"refers to more than {self._max_bytes} bytes (server.max_body_bytes)"
+                raise invalid(param, problem, "chain_too_long")
+            resolved.append(stored[position])
         return resolved
 
     def begin(self, key: tuple[str, str], serving: "_Serving") -> None:
@@ -214,18 +230,18 @@ class Responses:
                 return JSONResponse({"id": id_, "object": "response", "deleted": True})
             if request.query_params.get("stream", "false") != "false":
                 raise invalid("stream", "is not served for stored responses", "unsupported_parameter")
-            return _whole(record)
+            return _whole(record, self._state(record))
 
         async def cancel(request: Request) -> Response:
             owner, id_, record = await stored(request)
-            response = orjson.loads(bytes(record.response))
-            if not response["background"]:
+            state = self._state(record)
+            if not state["background"]:
                 raise BadRequest("Only a response with `background: true` can be cancelled.", code="not_background")
-            if response["status"] == "in_progress":
+            if state["status"] == "in_progress":
                 self._stop(owner, id_)
-                record.response = Raw(orjson.dumps(response | {"status": "cancelled"}))
+                state["status"] = "cancelled"
                 await self.store.keep(owner, id_, record)
-            return _whole(record)
+            return _whole(record, state)
 
         async def input_items(request: Request) -> Response:
             owner, id_, record = await stored(request)
@@ -237,138 +253,153 @@ class Responses:
         app.add_route(f"{PATH}/{{id}}/cancel", cancel, methods=["POST"])
         app.add_route(f"{PATH}/{{id}}/input_items", input_items, methods=["GET"])
 
+    def _state(self, record: Record) -> dict[str, Any]:
+        """The state of a stored response. One that takes longer than answers may has failed with its gateway."""
+        state = record.state
+        if state["status"] == "in_progress" and time.time() > state["created_at"] + self._longest_seconds:
+            error = {"code": "server_error", "message": "The gateway that worked on it has ended. Send it again."}
+            state |= {"status": "failed", "error": error}
+        return state
+
     def _stop(self, owner: str, id_: str) -> None:
         if (serving := self.running.get((owner, id_))) is not None:
-            serving.client.cancel()
+            serving.cancel()
 
 
-class _Serving(ForwardingSink):
-    """The client's sink behind the translation of one answer, whose end waits until the response is stored."""
+class _Serving(TranslatingSink):
+    """The sink of one answer, whose end waits until the response is stored.
 
-    client: AnswerClient
+    Args:
+        client, answer, refusal, headers: See ``TranslatingSink``.
+        api: Stores the response, and knows what runs.
+        owner: The tenant.
+        record: What is stored; None for nothing.
+        is_early: Whether the client is answered before the response is made.
+    """
+
+    _sink: AnswerClient
 
     def __init__(
-        self, api: Responses, asked: DialectRequest, chat: ResponsesChat, kept: Record | None, conversation: str | None
+        self,
+        client: AnswerClient,
+        answer: ResponseAnswer,
+        refusal: Callable[[ApiProblem], tuple[int, bytes]],
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        api: Responses,
+        owner: str,
+        record: Record | None,
+        is_early: bool,
     ) -> None:
-        # The response's id leads to the request, unless the client named that: it may do so again.
-        digits = os.urandom(16).hex() if b"x-request-id" in asked.headers else str(asked.request_id)
-        fields = asked.fields
+        super().__init__(client, answer, refusal, headers)
         self._api = api
-        self._owner, self._id = asked.caller.tenant.id, f"resp_{digits}"
-        self._kept = kept
-        self._places = chat.places
-        self._headers = [(b"x-gateway-warning", "; ".join(chat.warnings).encode())] if chat.warnings else []
-        self._conversation = conversation
-        self._background = bool(fields.get("background"))
-        self._streams = bool(fields.get("stream"))
-        echoed = {name: other if fields.get(name) is None else fields[name] for name, other in _ECHOED.items()}
-        self._head = {
-            **{name: orjson.Fragment(body_of(value)) for name, value in echoed.items()},
-            **dict.fromkeys(("error", "incomplete_details", "usage")),
-        }
-        self._head |= {"id": self._id, "object": "response", "created_at": int(time.time()), "store": kept is not None}
-        self._head |= {"background": self._background, "conversation": conversation and {"id": conversation}}
-        seals = "reasoning.encrypted_content" in (fields.get("include") or ())
-        self.answer = ResponseAnswer(self._head, digits, chat.tools, seals=seals)
-        self._answered: tuple[int, Sequence[tuple[bytes, bytes]]] | None = None
-        self._detached = self._begun = False
-        self._last = b""
+        self._answer = answer
+        self._owner, self._id = owner, answer.head["id"]
+        self._record = record
+        self._is_early = is_early
+        self._background = answer.state["background"]
+        self._is_detached = False
+        self._unread = 0
+        self._last: bytes | None = None
+        self._response: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None
 
-    def translating(self, sink: Sink) -> Sink:
-        """The sink for the chat answer."""
-        self._sink = sink
-        return TranslatingSink(self, self.answer, self._refused, self._headers)
+    @property
+    def congested(self) -> bool:
+        """See ``Sink``. An answer that goes on without its client does not wait for it."""
+        return not self._is_detached and self._sink.congested
 
-    async def serve(self, client: AnswerClient, serve: Callable[[Sink], Awaitable[None]]) -> None:
-        """See ``Translated``."""
-        self.client, key = client, (self._owner, self._id)
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[Sink]:
+        """See ``Translated.answer``."""
         try:
             if self._background:
-                self._api.begin(key, self)
+                self._api.begin((self._owner, self._id), self)
                 await self._keep()
-                client.detach(None if self._streams else orjson.dumps(self.answer.response()), self._headers)
-                self._detached = True
-            await serve(self.translating(client))
-            if not client.gone:
+                self._sink.detach()
+                self._is_detached = True
+                if self._is_early:
+                    super().respond(200, self._headers, orjson.dumps(self._answer.response()))
+            yield self
+            if not self.gone:
                 await self._end()
-        except GatewayError as error:
-            if self._detached:
-                self.answer.broken(ApiProblem(error.status, error.type, error.message))
-                await self._stored()
-            if not self._detached or self._streams:
-                raise
         except asyncio.CancelledError:
-            if not (self._detached and client.gone):
+            if not (self._is_detached and self.gone):
+                raise
+        except GatewayError as error:
+            await self._fail(error)
+            if not (self._is_detached and self._is_early):
                 raise
         except Exception:
-            if self._detached:  # or its clients would ask for it without end
-                self.answer.broken(ApiProblem(500, "internal_error", "The gateway failed on this request."))
-                await self._stored()
+            await self._fail(GatewayError("The gateway failed on this request."))
             raise
         finally:
-            if self._api.running.get(key) is self:
-                del self._api.running[key]
+            self._api.running.pop((self._owner, self._id), None)
 
-    def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """See ``Sink``. The head of an answer that is not a stream waits until the response is stored."""
-        self._answered = status, headers
-        self._begun = (b"content-type", b"text/event-stream; charset=utf-8") in headers
-        if self._begun:
-            self._sink.start(status, headers)
+    def cancel(self) -> None:
+        """End the answer, and its stream with an event."""
+        events = self._answer.cut_off("cancelled") + self._answer.final()
+        if self._streamed and self._unread <= _MAX_UNREAD_BYTES:
+            self._sink.write(events, more=False)
+        self._sink.cancel()
 
-    def write(self, data: bytes, *, more: bool, chunk: bytes | None = None) -> None:  # noqa: ARG002
-        """See ``Sink``. So does the end of every answer."""
-        if more:
-            self._sink.write(data, more=True)
-        else:
-            self._last = data
+    def send(self, events: bytes, *, more: bool) -> None:
+        """See ``TranslatingSink``."""
+        if not more:
+            self._last = events
+        elif self._unread <= _MAX_UNREAD_BYTES and not self.gone:
+            self._unread = self._unread + len(events) if self._is_detached and self._sink.congested else 0
+            self._sink.write(events, more=True)
+
+    def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """See ``TranslatingSink``."""
+        self._response = status, [*headers], body
 
     async def _end(self) -> None:
-        if self._answered is None:
-            self.answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
-        lost = not await self._stored()
-        if self._answered is None or (self._detached and not self._streams):
-            return
-        status, headers = self._answered
-        if self._begun:
-            self._sink.write(self._last + self.answer.final(**({"store": False} if lost else {})), more=False)
-        else:
-            self._sink.start(status, [*headers, (b"x-gateway-warning", b"not stored")] if lost else headers)
-            self._sink.write(self._last, more=False)
+        """Store the response, and send its end."""
+        if self._last is None and self._response is None:
+            self._answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
+        if not (is_stored := await self._stored()):
+            self._answer.head["store"] = False
+        if self._last is not None and self._unread <= _MAX_UNREAD_BYTES:
+            self._sink.write(self._last + self._answer.final(), more=False)
+        elif self._response is not None and not self._is_early:
+            status, headers, body = self._response
+            super().respond(status, headers + ([] if is_stored else [(b"x-gateway-warning", b"not stored")]), body)
 
-    def _refused(self, problem: ApiProblem) -> tuple[int, bytes]:
-        problem = problem_in(self._places, NAMES, problem)
-        self.answer.broken(problem)
-        return self._api.refusal(problem, RequestId(""))
+    async def _fail(self, error: GatewayError) -> None:
+        """Store the failure of an answer without a client: its clients would ask for it without end."""
+        if self._is_detached:
+            self._answer.broken(ApiProblem(error.status, error.type, error.message))
+            await self._stored()
 
     async def _stored(self) -> bool:
         """Store the response as it is now; returns whether it is stored, if it is to be."""
-        complete, store, owner = self.answer.state["status"] in _COMPLETE, self._api.store, self._owner
-        if self._kept is None or not (complete or self._background):
+        complete, store = self._answer.state["status"] in _COMPLETE, self._api.store
+        if self._record is None or not (complete or self._background):
             return True
         try:
             if self._background:
-                (record,) = await store.find(owner, [self._id])
-                if record is None or _status(record) == "cancelled":
+                (record,) = await store.find(self._owner, [self._id])
+                if record is None or record.state["status"] == "cancelled":
                     return True
             await self._keep()
-            if self._conversation is not None and complete:
-                (found,) = await store.find(owner, [self._conversation])
-                before = [] if found is None else found.before
-                await store.keep(owner, self._conversation, Record(before=[*before, self._id]))
+            if complete and (conversation := self._answer.head["conversation"]) is not None:
+                await store.append(self._owner, conversation["id"], self._id, len(self._record.before))
         except GatewayError:
             return False
         return True
 
     async def _keep(self) -> None:
-        assert self._kept is not None
-        self._kept.response = Raw(orjson.dumps({**self._head, **self.answer.state}))
-        self._kept.output = Raw(orjson.dumps(self.answer.output))
-        await self._api.store.keep(self._owner, self._id, self._kept)
+        assert self._record is not None
+        self._record.state, self._record.output = self._answer.state, Raw(orjson.dumps(self._answer.output))
+        await self._api.store.keep(self._owner, self._id, self._record)
 
 
-def _status(record: Record) -> object:
-    return orjson.loads(bytes(record.response))["status"]
+def _head(fields: Mapping[str, Any], id_: str, conversation: str | None) -> dict[str, Any]:
+    """The members of a response that its request decides, as they are if it is stored."""
+    echoed = {name: other if fields.get(name) is None else fields[name] for name, other in _ECHOED.items()}
+    own = {"id": id_, "object": "response", "store": True, "conversation": conversation and {"id": conversation}}
+    return {name: orjson.Fragment(body_of(value)) for name, value in echoed.items()} | own
 
 
 def _conversation(fields: Mapping[str, Any]) -> str | None:
@@ -376,23 +407,13 @@ def _conversation(fields: Mapping[str, Any]) -> str | None:
     given = fields.get("conversation")
     id_ = given.get("id", "") if isinstance(given, dict) else given
     if id_ is not None and not (isinstance(id_, str) and _CONVERSATION.fullmatch(id_)):
-        raise invalid("conversation", "must be an id of A-Z a-z 0-9 . _ : -, or an object with it", "invalid_value")
+        raise invalid("conversation", "must be an id of A-Z a-z 0-9 . _ : -, or an object with it")
     return id_
 
 
-def _json_of(items: Sequence[Any]) -> Portioned[bytes]:
-    parts = []
-    for start in range(0, len(items), _AT_ONCE):
-        if start:
-            yield
-        parts.append(body_of(items[start : start + _AT_ONCE])[1:-1])
-    return b"[%b]" % b",".join(parts)
-
-
-def _whole(record: Record) -> Response:
-    return Response(
-        b'%b,"output":%b}' % (bytes(record.response)[:-1], bytes(record.output)), media_type="application/json"
-    )
+def _whole(record: Record, state: Mapping[str, Any]) -> Response:
+    parts = bytes(record.head)[:-1], orjson.dumps(state)[1:-1], bytes(record.output)
+    return Response(b'%b,%b,"output":%b}' % parts, media_type="application/json")
 
 
 def _listed(item: Mapping[str, Any], response: str, at: int) -> dict[str, Any]:
@@ -408,13 +429,13 @@ def _page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> dict[str, An
     """A page of a list, as the parameters ``limit``, ``order`` and ``after`` ask for it."""
     limit, order, after = asked.get("limit", "20"), asked.get("order", "desc"), asked.get("after")
     if limit not in map(str, range(1, 101)):
-        raise invalid("limit", "must be 1 to 100", "invalid_value")
+        raise invalid("limit", "must be 1 to 100")
     if order not in ("asc", "desc"):
-        raise invalid("order", "must be asc or desc", "invalid_value")
+        raise invalid("order", "must be asc or desc")
     ordered = items if order == "asc" else items[::-1]
     start = 0 if after is None else next((at for at, item in enumerate(ordered, 1) if item["id"] == after), -1)
     if start < 0:
-        raise invalid("after", "names no item of this response", "invalid_value")
+        raise invalid("after", "names no item of this response")
     page = ordered[start : start + int(limit)]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     return {"object": "list", "data": page, "has_more": start + len(page) < len(items), **ends}

@@ -1,15 +1,18 @@
 """Translates an answer piece by piece: the events of a stream as they come, every other answer when it is whole."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import orjson
 
 from gateway.api.dialects.dialect import ApiProblem
+from gateway.core.outcome import Usage
 from gateway.core.ports import Sink
+from gateway.engines import parse_usage
 from gateway.proxy.forwarding_sink import ForwardingSink
 from gateway.proxy.resume.joined_stream import END
 from gateway.proxy.sse import json_of
@@ -77,28 +80,180 @@ _NO_CHAT = ApiProblem(502, "upstream_error", "The engine's answer is no chat com
 _decode = msgspec.json.Decoder(ChatChunk).decode
 
 
-class AnswerConverter(Protocol):
-    """Turns the answer of one chat request into that of another API. Only computes."""
+class AnswerPart(msgspec.Struct):
+    """Thoughts, a text, or a call.
+
+    Attributes:
+        kind: ``reasoning``, ``message`` or ``call``.
+        number: Its place in the answer.
+        id: The call's, if the engine gives it one.
+        name: Of the called function.
+        pieces: Its text, or the arguments of the call, as the engine sends them.
+        passed: How many of them the client has got.
+        item: The part in the form of the API, as the client got its beginning; empty before.
+    """
+
+    kind: str
+    number: int
+    id: str | None = None
+    name: str = ""
+    pieces: list[str] = []
+    passed: int = 0
+    item: dict[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """All pieces together."""
+        return "".join(self.pieces)
+
+    def is_whole(self) -> bool:
+        """Whether the engine sends no more of it, now that another one has begun."""
+        if self.kind != "call":
+            return True
+        if not (self.pieces and self.pieces[-1].endswith("}")):
+            return False
+        try:
+            orjson.loads(self.text)
+        except orjson.JSONDecodeError:
+            return False
+        return True
+
+
+class AnswerConverter(ABC):
+    """Turns the answer of one chat request into that of another API. Only computes; subclasses write its form.
+
+    A stream has one part after the other, also where an engine interleaves the pieces of calls: what it sends of later
+    parts waits until the one before is whole, or the stream is over.
+
+    Attributes:
+        compares: Whether the client names an earlier request that the prompt is compared with.
+        parts: The parts of the answer.
+        finish: Why the engine ended it.
+        reported: Usage as the engine reports it; None if it does not.
+    """
+
+    def __init__(self) -> None:
+        self.compares = False
+        self.parts: list[AnswerPart] = []
+        self.finish: str | None = None
+        self.reported: Usage | None = None
+        self._expected = Usage(0, 0, 0)
+        self._said = 0  # events of the engine with content
+        self._calls: dict[int, AnswerPart] = {}  # by the numbers that they have in the stream
+        self._open = 0  # the part that the client gets
+        self._begun = False
+        self._events: list[bytes] = []
+
+    @property
+    def usage(self) -> Usage:
+        """What the engine counts; without it the tokens that the gateway expected, and the events with content."""
+        return self.reported or msgspec.structs.replace(self._expected, completion_tokens=self._said)
 
     def begin(self, headers: Mapping[bytes, bytes]) -> None:
         """A success begins; called once, before all others, with the headers of the answer."""
-        ...
+        if b"x-gateway-tokens" not in headers:  # it says that the others are estimates
+            tokens = int(headers.get(b"x-gateway-prompt-tokens", b"0"))
+            self._expected = Usage(tokens, 0, int(headers.get(b"x-gateway-prefix-tokens", b"0")))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         """The events of one event of the stream; empty for none."""
-        ...
+        if chunk.usage is not None:
+            self._note_usage(chunk.usage)
+        if not self._begun:
+            self._begun = True
+            self._stream_begins(chunk)
+        for choice in chunk.choices[:1]:
+            self._said += self._add(choice)
+        self._pass_on()
+        return self._written()
 
     def end(self) -> bytes:
         """The last events of a stream that is whole."""
-        ...
+        begun = self.chunk(ChatChunk())
+        self._pass_on(is_over=True)
+        self._stream_ends()
+        return begun + self._written()
 
+    def _read(self, answer: Mapping[str, Any]) -> None:
+        """Read an answer that is not a stream; fails in many ways for what is no chat completion."""
+        chosen = answer["choices"][0]
+        choice = msgspec.convert({**chosen, "delta": chosen["message"]}, ChunkChoice)
+        for number, call in enumerate(choice.delta.tool_calls or ()):
+            call.index = number
+        self._note_usage(answer.get("usage"))
+        self._add(choice)
+
+    def _note_usage(self, usage: Any) -> None:
+        self.reported = parse_usage(usage) or self.reported
+
+    def _note_choice(self, choice: ChunkChoice) -> None:
+        self.finish = choice.finish_reason or self.finish
+
+    def _write(self, kind: str, members: Mapping[str, Any]) -> None:
+        self._events.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members})))
+
+    def _written(self) -> bytes:
+        written, self._events = b"".join(self._events), []
+        return written
+
+    def _add(self, choice: ChunkChoice) -> bool:
+        """Add what the engine sends to the parts; returns whether it has content."""
+        self._note_choice(choice)
+        delta = choice.delta
+        thoughts, said = delta.reasoning or delta.reasoning_content, delta.content or delta.refusal
+        for kind, text in (("reasoning", thoughts), ("message", said)):
+            if text:
+                part = self.parts[-1] if self.parts and self.parts[-1].kind == kind else self._new(kind)
+                part.pieces.append(text)
+        for call in delta.tool_calls or ():
+            function = call.function or FunctionDelta()
+            if call.index not in self._calls:
+                self._calls[call.index] = self._new("call", call.id, function.name or "")
+            if function.arguments:
+                self._calls[call.index].pieces.append(function.arguments)
+        return bool(thoughts or said or delta.tool_calls)
+
+    def _new(self, kind: str, id_: str | None = None, name: str = "") -> AnswerPart:
+        self.parts.append(part := AnswerPart(kind, len(self.parts), id_, name))
+        return part
+
+    def _pass_on(self, *, is_over: bool = False) -> None:
+        """Write events for what the client may get now."""
+        for part in self.parts[self._open :]:
+            if not part.item:
+                self._part_begins(part)
+            for piece in part.pieces[part.passed :]:
+                self._part_grows(part, piece)
+            part.passed = len(part.pieces)
+            if not is_over and (part is self.parts[-1] or not part.is_whole()):
+                return
+            self._part_ends(part)
+            self._open += 1
+
+    # What a subclass writes
+
+    @abstractmethod
     def broken(self, problem: ApiProblem) -> bytes:
         """The last events of a stream that broke off."""
-        ...
 
+    @abstractmethod
     def whole(self, answer: Mapping[str, Any]) -> bytes:
         """The body of an answer that is not a stream."""
-        ...
+
+    @abstractmethod
+    def _stream_begins(self, chunk: ChatChunk) -> None: ...
+
+    @abstractmethod
+    def _part_begins(self, part: AnswerPart) -> None: ...
+
+    @abstractmethod
+    def _part_grows(self, part: AnswerPart, piece: str) -> None: ...
+
+    @abstractmethod
+    def _part_ends(self, part: AnswerPart) -> None: ...
+
+    @abstractmethod
+    def _stream_ends(self) -> None: ...
 
 
 class TranslatingSink(ForwardingSink):
@@ -146,7 +301,7 @@ class TranslatingSink(ForwardingSink):
         if self._streamed:
             events = self._events(data, more=more)
             if events or not more:
-                self._sink.write(events, more=more)
+                self.send(events, more=more)
             return
         self._size += len(data)
         if self._size <= _MAX_WHOLE_BYTES:
@@ -155,9 +310,17 @@ class TranslatingSink(ForwardingSink):
             self._parts.clear()
         if not more:
             status, body = self._whole(b"".join(self._parts))
-            headers = [*self._kept, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            self._sink.start(status, headers)
-            self._sink.write(body, more=False)
+            self.respond(status, self._kept, body)
+
+    def send(self, events: bytes, *, more: bool) -> None:
+        """Send events to the client."""
+        self._sink.write(events, more=more)
+
+    def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send an answer that is not a stream to the client."""
+        own = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
+        self._sink.start(status, [*headers, *own])
+        self._sink.write(body, more=False)
 
     def _events(self, data: bytes, *, more: bool) -> bytes:
         if self._pending:
