@@ -325,21 +325,22 @@ class TranslatingSink(ForwardingSink):
     def _events(self, data: bytes, *, more: bool) -> bytes:
         if self._pending:
             data, self._pending = self._pending + data, b""
+        elif more and data[:6] == b"data: " and data[-2:] == b"\n\n" and data.count(b"\n") == 2 and b"\r" not in data:
+            return self._payload(data[6:-2])  # one event, as most pieces are
         out, start = [], 0
         for found in END.finditer(data):
-            out.append(self._event(data[start : found.end()]))
+            out.append(self._payload(_data_of(data[start : found.end()])))
             start = found.end()
         if more:
             self._pending = data[start:]
         else:
-            out.append(self._event(data[start:]))
+            out.append(self._payload(_data_of(data[start:])))
             if not self._done:
                 out.append(self._converter.end())
         return b"".join(out)
 
-    def _event(self, event: bytes) -> bytes:
-        """The client's events of one event; nothing follows an error."""
-        payload = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+    def _payload(self, payload: bytes) -> bytes:
+        """The client's events of the data of one event; nothing follows an error."""
         if not payload or self._done or payload == _DONE:
             return b""
         try:
@@ -367,6 +368,10 @@ class TranslatingSink(ForwardingSink):
                 return self._refusal(_NO_CHAT)
         status = self._status if self._status != HTTPStatus.OK else HTTPStatus.BAD_GATEWAY
         return self._refusal(engine_problem(status, answer))
+
+
+def _data_of(event: bytes) -> bytes:
+    return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
 
 
 def engine_problem(status: int, answer: Any) -> ApiProblem:
