@@ -91,6 +91,7 @@ class AnswerPart(msgspec.Struct):
         pieces: Its text, or the arguments of the call, as the engine sends them.
         passed: How many of them the client has got.
         item: The part in the form of the API, as the client got its beginning; empty before.
+        delta: An event for more of it, but for what is new; for converters.
     """
 
     kind: str
@@ -100,6 +101,7 @@ class AnswerPart(msgspec.Struct):
     pieces: list[str] = []
     passed: int = 0
     item: dict[str, Any] = {}
+    delta: bytes = b""
 
     @property
     def text(self) -> str:
@@ -141,7 +143,7 @@ class AnswerConverter(ABC):
         self._said = 0  # events of the engine with content
         self._calls: dict[int, AnswerPart] = {}  # by the numbers that they have in the stream
         self._open = 0  # the part that the client gets
-        self._begun = False
+        self._begun = self._is_whole = False
         self._events: list[bytes] = []
 
     @property
@@ -176,6 +178,7 @@ class AnswerConverter(ABC):
 
     def _read(self, answer: Mapping[str, Any]) -> None:
         """Read an answer that is not a stream; fails in many ways for what is no chat completion."""
+        self._begun = self._is_whole = True
         chosen = answer["choices"][0]
         choice = msgspec.convert({**chosen, "delta": chosen["message"]}, ChunkChoice)
         for number, call in enumerate(choice.delta.tool_calls or ()):
@@ -190,7 +193,8 @@ class AnswerConverter(ABC):
         self.finish = choice.finish_reason or self.finish
 
     def _write(self, kind: str, members: Mapping[str, Any]) -> None:
-        self._events.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members})))
+        if not self._is_whole:
+            self._events.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members})))
 
     def _written(self) -> bytes:
         written, self._events = b"".join(self._events), []
