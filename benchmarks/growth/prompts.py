@@ -36,8 +36,8 @@ def body(messages: list[dict[str, str]], *, warm: bool, stream: bool = False) ->
     """A request, with the tokens that the engine is to report: of a warm one all but the last block are cached."""
     tokens = count_tokens(messages)
     cached = (tokens - 1) // BLOCK_SIZE * BLOCK_SIZE if warm else 0
-    fields = {"model": "m", "messages": messages, "max_tokens": 8, "stream": stream, "x_tokens": [tokens, cached]}
-    return json.dumps(fields)
+    fields = {"model": "m", "messages": messages, "max_tokens": 8, "stream": stream}
+    return json.dumps({**fields, "stop_token_ids": [tokens, cached]})
 
 
 def count_tokens(messages: list[dict[str, str]]) -> int:

@@ -23,7 +23,9 @@ from benchmarks.overhead.processes import (
     wait_until_serving,
 )
 
-FIRST_BODY = b'{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"Hello"}],"x_tokens":[20,0]}'
+FIRST_BODY = (
+    b'{"model":"m","mastop_token_ids":8,"messages":[{"role":"user","content":"Hello"}],"stop_token_ids":[20,0]}'
+)
 
 _EXPLAINS = b"gateway.explain.worker.process"
 

@@ -1,6 +1,6 @@
 """What the gateway costs per request and per streamed chunk, beside the bare floor and its peers, in one run.
 
-    python -m benchmarks.overhead [--seconds 4] [--rounds 3] [--peer NAME='command {port} {a} {b}']
+    python -m benchmarks.overhead [--seconds 4] [--rounds 3] [--peer NAME='command {port} {a} {b}'] [--off] [--api API]
 
 The floor is the least that a Python proxy can do (`floor`): callbacks that parse the body as JSON and pass it on, and
 write what comes back. A peer is any other gateway: its command gets a port to listen on and the URLs of two engines.
@@ -17,6 +17,10 @@ engine and of the load generator. Bodies that are sent once may be used up befor
 Of `turns` a slower candidate gets fewer, and with them fewer of the later turns, which are longer. Engines report as
 cached what one cache for all bodies would hold: nearly all of a `chat` body, nothing of a `cold` one.
 
+With ``--api`` the same bodies are also sent as requests of other APIs, and each is compared with chat: the ratio of CPU
+time in every round, of which the median, the least and the most are given. The APIs of a candidate are loaded in turn,
+and take bodies of their own of those that are sent once.
+
 RSS: resident memory of the process tree after all rounds, pages that processes share counted once. A faster candidate
 has served more requests by then.
 """
@@ -27,7 +31,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.overhead.bodies import ONCE, write_bodies
+from benchmarks.overhead.bodies import ONCE, PATHS, write_bodies
 from benchmarks.overhead.candidates import Candidate, commands, start
 from benchmarks.overhead.processes import (
     QUIET,
@@ -45,17 +49,17 @@ from benchmarks.overhead.processes import (
 CHUNKS = 100
 
 
-def measure(candidate: Candidate, kind: str, bodies: Path, connections: int, seconds: float) -> None:
+def measure(candidate: Candidate, kind: str, bodies: Path, connections: int, seconds: float, api: str) -> None:
     before = cpu_seconds(*tree(candidate.process.pid))
-    result = run_load(candidate.port, bodies, connections, seconds, once=kind in ONCE)
+    result = run_load(candidate.port, bodies, connections, seconds, once=kind in ONCE, api=api)
     cpu = idle_cpu_seconds(*tree(candidate.process.pid)) - before
     if result["errors"]:
-        raise SystemExit(f"{candidate.name}: {result['errors']} requests failed under {kind}")
+        raise SystemExit(f"{candidate.name}: {result['errors']} requests failed under {kind} ({api})")
     if kind == "one":
         candidate.figures.setdefault("p50", []).append(result["p50"])
         candidate.figures.setdefault("p99", []).append(result["p99"])
     divisor = result["requests"] * (CHUNKS if kind == "stream" else 1)
-    candidate.figures.setdefault(kind, []).append(cpu / divisor)
+    candidate.figures.setdefault(kind if api == "chat" else f"{kind} {api}", []).append(cpu / divisor)
 
 
 def main() -> None:
@@ -64,32 +68,33 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--off", action="store_true", help="also the gateway with explanations off")
+    parser.add_argument("--api", action="append", default=[], choices=[*PATHS][1:], help="a translated API")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="overhead-"))
-    write_bodies(folder, args.rounds)
+    apis = ["chat", *args.api]
+    write_bodies(folder, args.rounds * len(apis))
     ports = [free_port(), free_port()]
     engines = [f"http://127.0.0.1:{port}" for port in ports]
     processes = [pinned(1, engine_command(ports, CHUNKS), **QUIET)]
     try:
         time.sleep(1)
-        candidates = start(commands(args.peer, folder, engines), engines, folder, processes)
+        candidates = start(commands(args.peer, folder, engines, off=args.off), engines, folder, processes)
         for candidate in candidates:
             run_load(candidate.port, folder / "chat.jsonl", args.connections, 1.5)
             # What is loaded for the first requests is no part of later ones.
             idle_cpu_seconds(*tree(candidate.process.pid))
         for number in range(args.rounds):
-            for kind, bodies in {
-                "chat": "chat",
-                "turns": f"turns-{number}",
-                "cold": f"cold-{number}",
-                "one": "chat",
-                "stream": f"stream-{number}",
-            }.items():
+            for kind in ("chat", "turns", "cold", "one", "stream"):
                 connections = {"one": 1, "stream": 32}.get(kind, args.connections)
                 seconds = max(args.seconds, 4 * (kind == "stream"))
                 for candidate in candidates:
-                    measure(candidate, kind, folder / f"{bodies}.jsonl", connections, seconds)
+                    for at, api in enumerate(apis if candidate.name != "floor" else apis[:1]):
+                        bodies = f"{kind}-{number * len(apis) + at}" if kind in ONCE else "chat"
+                        measure(candidate, kind, folder / f"{bodies}.jsonl", connections, seconds, api)
         report(candidates)
+        for candidate in candidates[1:]:
+            report_apis(candidate, args.api)
     finally:
         terminate(processes)
 
@@ -113,6 +118,17 @@ def report(candidates: list[Candidate]) -> None:
     for each in candidates[2:]:
         ratios = [f"{kind} {figures['gateway'][kind] / figures[each.name][kind]:.2f}" for kind in base]
         print(f"gateway / {each.name}: {', '.join(ratios)}")
+
+
+def report_apis(candidate: Candidate, apis: list[str]) -> None:
+    """Print what requests and chunks of other APIs take of a chat request's CPU time."""
+    for api in apis:
+        cells = []
+        for name, kind in {"repeated": "chat", "turn": "turns", "unseen": "cold", "chunk": "stream"}.items():
+            pairs = zip(candidate.figures[f"{kind} {api}"], candidate.figures[kind], strict=True)
+            ratios = [own / chat for own, chat in pairs]
+            cells.append(f"{name} {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        print(f"{candidate.name}, {api} / chat: {', '.join(cells)}")
 
 
 main()

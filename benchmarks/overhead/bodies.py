@@ -1,7 +1,7 @@
 """Request bodies for the overhead benchmark: seeded, so that every run sends the same.
 
-Each ends in the usage that the mock engines report for it: its tokens, and those that one cache for all of them would
-hold when it is sent.
+Each has the usage that the mock engines report for it: its tokens, and those that one cache for all of them would hold
+when it is sent. They stand in ``stop_token_ids``, a list of two numbers that all APIs pass on.
 """
 
 import itertools
@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.held_blocks import HeldBlocks
 
@@ -23,6 +24,10 @@ receipt refund register renew repair replace report return review sample schedul
 
 ONCE = {"turns", "cold", "stream"}
 """Kinds whose bodies are each sent once."""
+
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+PATHS["stored"] = PATHS["responses"]
+"""APIs, with their paths; ``stored`` are responses that the gateway keeps."""
 
 CONVERSATIONS = 200
 TURNS = 8
@@ -53,6 +58,20 @@ def write_turns(folder: Path) -> Iterator[tuple[Path, int]]:
         path = folder / f"turns-{number % 2}.jsonl"
         path.write_text("\n".join(bodies))
         yield path, len(bodies)
+
+
+def body_for(api: str, chat: bytes) -> bytes:
+    """A chat request as one of another API."""
+    if api == "chat":
+        return chat
+    fields: dict[str, Any] = json.loads(chat)
+    system, *messages = fields.pop("messages")
+    if api == "messages":
+        fields |= {"system": system["content"], "messages": messages}
+    else:
+        fields |= {"instructions": system["content"], "input": messages, "store": api == "stored"}
+        fields["max_output_tokens"] = fields.pop("max_tokens")
+    return json.dumps(fields).encode()
 
 
 def _shared() -> str:
@@ -86,4 +105,4 @@ def _messages(rng: random.Random, system: str) -> list[dict[str, str]]:
 
 def _encoded(messages: Sequence[dict[str, str]], cache: HeldBlocks, *, stream: bool = False) -> str:
     fields = {"model": "m", "messages": messages, "max_tokens": 8, "stream": stream}
-    return json.dumps({**fields, "x_tokens": cache.compute(messages)})
+    return json.dumps({**fields, "stop_token_ids": cache.compute(messages)})

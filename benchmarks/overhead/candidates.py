@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.overhead.processes import QUIET, free_port, gateway_config, pinned, wait_until_serving
 
@@ -39,16 +40,21 @@ def start(commands: Commands, engines: list[str], folder: Path, processes: list[
     return candidates
 
 
-def commands(peers: list[str], folder: Path, engines: list[str]) -> Commands:
+def commands(peers: list[str], folder: Path, engines: list[str], *, off: bool = False) -> Commands:
     """Names of the candidates, and for each the command that serves at a port."""
     python = [sys.executable, "-m"]
+
+    def gateway(port: int, **sections: Any) -> list[str]:
+        # Responses are kept so briefly that the store never gets full.
+        config = gateway_config(folder, port, engines, responses={"ttl_seconds": 1}, **sections)
+        return [*python, "gateway", "serve", "--config", str(config)]
+
     found: Commands = [
         ("floor", lambda port: [*python, "benchmarks.overhead.floor", str(port), *engines]),
-        (
-            "gateway",
-            lambda port: [*python, "gateway", "serve", "--config", str(gateway_config(folder, port, engines))],
-        ),
+        ("gateway", gateway),
     ]
+    if off:
+        found.append(("off", lambda port: gateway(port, explain={"enabled": False})))
     for peer in peers:
         name, _, text = peer.partition("=")
         found.append((name, lambda _, text=text: shlex.split(text)))

@@ -1,6 +1,6 @@
 """Mock engines that take no time of their own: ``engine PORT... CHUNKS [--pause SECONDS] [--blocks N]``.
 
-A body that ends in ``"x_tokens":[PROMPT,CACHED]}`` has these tokens reported as its usage.
+A body with ``"stop_token_ids":[PROMPT,CACHED]`` has these tokens reported as its usage.
 """
 
 import argparse
@@ -23,7 +23,7 @@ METRICS = (
     b'vllm:cache_config_info{block_size="16",num_gpu_blocks="%d",enable_prefix_caching="True"} 1.0\n'
     b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"
 )
-TOKENS = re.compile(rb'"x_tokens": ?\[(\d+), ?(\d+)\]')
+TOKENS = re.compile(rb'"stop_token_ids": ?\[(\d+), ?(\d+)\]')
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -37,7 +37,7 @@ def event(body: bytes) -> bytes:
 
 
 def usage_of(body: bytes) -> bytes:
-    found = TOKENS.search(body, max(len(body) - 60, 0))
+    found = TOKENS.match(body, max(body.rfind(b'"stop_token_ids"'), 0))
     prompt, cached = map(int, found.groups()) if found else (2000, 1984)
     return USAGE % (prompt, prompt + 8, cached)
 

@@ -1,6 +1,7 @@
-"""A closed loop of connections: ``load PORT BODIES CONNECTIONS SECONDS [once]``; prints what it counted as JSON.
+"""A closed loop of connections: ``load PORT BODIES CONNECTIONS SECONDS API [once]``; prints what it counted as JSON.
 
-The connections send all bodies over and over, beginning at different ones; with ``once`` each body is sent once.
+The connections send all bodies, which are chat requests, as those of an API over and over, beginning at different ones;
+with ``once`` each body is sent once.
 """
 
 import asyncio
@@ -12,9 +13,14 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.overhead.bodies import PATHS, body_for
 from benchmarks.overhead.wire import split_message
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEADS = {
+    api: f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n".encode()
+    for api, path in PATHS.items()
+}
+HEAD = HEADS["chat"]
 
 
 class Connection(asyncio.Protocol):
@@ -64,9 +70,9 @@ def beginning_at(requests, start):
     return itertools.cycle(requests[start:] + requests[:start])
 
 
-async def main(port, path, connections, seconds, once):
-    bodies = Path(path).read_bytes().split(b"\n")
-    requests = [HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
+async def main(port, path, connections, seconds, api, once):
+    bodies = [body_for(api, body) for body in Path(path).read_bytes().split(b"\n")]
+    requests = [HEADS[api] + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
     shared = iter(requests)
     sent = [shared if once else beginning_at(requests, n * len(requests) // connections) for n in range(connections)]
     loop = asyncio.get_running_loop()
@@ -91,4 +97,5 @@ async def main(port, path, connections, seconds, once):
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), "once" in sys.argv[5:]))
+    port, path, connections, seconds, api, *once = sys.argv[1:]
+    uvloop.run(main(int(port), path, int(connections), float(seconds), api, once))

@@ -107,10 +107,12 @@ def wait_until_serving(name: str, port: int, process: subprocess.Popen, body: by
     raise SystemExit(f"{name} does not serve")
 
 
-def run_load(port: int, bodies: Path, connections: int, seconds: float, *, once: bool = False) -> dict[str, Any]:
+def run_load(
+    port: int, bodies: Path, connections: int, seconds: float, *, once: bool = False, api: str = "chat"
+) -> dict[str, Any]:
     """Send the bodies of a file over and over, or each of them once; what the load counted."""
-    command = [sys.executable, "-m", "benchmarks.overhead.load", str(port), str(bodies), str(connections), str(seconds)]
-    process = pinned(1, command + (["once"] if once else []), stdout=subprocess.PIPE, text=True)
+    options = [str(port), str(bodies), str(connections), str(seconds), api, *(["once"] if once else [])]
+    process = pinned(1, [sys.executable, "-m", "benchmarks.overhead.load", *options], stdout=subprocess.PIPE, text=True)
     return json.loads(process.communicate()[0])
 
 

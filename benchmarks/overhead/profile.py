@@ -1,6 +1,6 @@
 """Where the time of a request goes: a gateway under cProfile and load, by package of its code.
 
-    python -m benchmarks.overhead.profile [--kind chat|turns|cold|stream] [--seconds 4] [--functions 0]
+    python -m benchmarks.overhead.profile [--kind chat|turns|cold|stream] [--api API] [--seconds 4] [--functions 0]
 
 A gateway with explanations off serves the bodies of the overhead benchmark twice: without a profiler, for the CPU time
 of a request, and with one, for its distribution. A profiler makes calls more expensive than the work inside them, so
@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 import gateway
-from benchmarks.overhead.bodies import ONCE, write_bodies
+from benchmarks.overhead.bodies import ONCE, PATHS, write_bodies
 from benchmarks.overhead.processes import (
     QUIET,
     cpu_seconds,
@@ -88,6 +88,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=["chat", "turns", "cold", "stream"], default="chat")
+    parser.add_argument(
+        "--api", choices=[*PATHS], default="chat", help="send the bodies as its requests (default chat)"
+    )
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--functions", type=int, default=0, help="also the functions that take most (default 0)")
     options = parser.parse_args()
@@ -107,12 +110,12 @@ def main() -> None:
         once = options.kind in ONCE
         wait_until_serving("gateway", port, served, (folder / "chat.jsonl").read_bytes().split(b"\n")[0])
         connections = 32 if options.kind == "stream" else 16
-        run_load(port, bodies[0], connections, 2, once=once)
+        run_load(port, bodies[0], connections, 2, once=once, api=options.api)
         before = cpu_seconds(served.pid)
-        plain = run_load(port, bodies[1], connections, options.seconds, once=once)["requests"]
+        plain = run_load(port, bodies[1], connections, options.seconds, once=once, api=options.api)["requests"]
         cost = (cpu_seconds(served.pid) - before) / plain
         os.kill(served.pid, signal.SIGUSR1)
-        profiled = run_load(port, bodies[2], connections, options.seconds, once=once)["requests"]
+        profiled = run_load(port, bodies[2], connections, options.seconds, once=once, api=options.api)["requests"]
         os.kill(served.pid, signal.SIGUSR2)
         while not profile.exists() or not profile.stat().st_size:
             time.sleep(0.1)

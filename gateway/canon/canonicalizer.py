@@ -104,6 +104,8 @@ class Canonicalizer:
             modes = tuple(RuleMode.APPLY if rule in names else RuleMode.OFF for rule in RuleName)
         outcome = Canonicalized(modes, owner=owner_of(request))
         try:
+            if needed and "system" not in [message["role"] for message in request.fields["messages"][1:]]:
+                names, needed = names - needed, _NONE  # as in most conversations
             is_long = request.size > _INLINE_BYTES and bool(names or strips)
             if is_long and not await self._work(request, _is_within_limits, request.body):
                 names, strips = needed, False

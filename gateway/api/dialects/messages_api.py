@@ -33,10 +33,10 @@ _LEFT_OUT = ("redacted_thinking", "tool_reference")
 _KINDS = {"user": (*_PARTS, "tool_result", *_LEFT_OUT), "assistant": (*_PARTS, "thinking", "tool_use", *_LEFT_OUT)}
 """Types of blocks: those that become content parts, those that engines leave out, and all by role."""
 
-_SAME = (
+_SAME = {
     *(*SAME, "metadata", "kv_transfer_params", "length_penalty", "bad_words", "allowed_token_ids"),
     *("thinking_token_budget", "vllm_xargs"),
-)
+}
 
 _NAMES = {"stop": "stop_sequences", "reasoning_effort": "output_config.effort"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -87,7 +87,7 @@ class MessagesChat:
                 self._add({"role": role, "content": content}, place)
             else:
                 yield from self._blocks(role, _list(content, f"{place}.content"), place)
-        self.fields |= {name: body[name] for name in _SAME if body.get(name) is not None}
+        self.fields |= {name: value for name, value in body.items() if name in _SAME and value is not None}
         self.fields["messages"] = self._messages
         yield from self._tools(body)
         self._settings(body)

@@ -1,6 +1,7 @@
 """Keeps responses under their tenant's key: for a time, and within limits."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -70,7 +71,8 @@ class ResponseStore:
             False: (limits.max_tenant_mib if has_tenants else limits.max_mib) * _MIB,
         }
         self._clock = clock
-        self._kept: dict[str, _StoredRecord] = {}  # the next one to expire first
+        # The next one to expire first; a dict would be searched for it past all that have expired.
+        self._kept: OrderedDict[str, _StoredRecord] = OrderedDict()
         self._sizes: dict[str, int] = {}  # by owner; of all under ""
 
     async def check(self, owner: str, size: int) -> None:

@@ -15,7 +15,7 @@ from gateway.core.portions import Portioned
 _AT_ONCE = 500
 """Items that are converted in one portion."""
 
-_SAME = (*SAME, "stop", "user", "cache_salt", "prompt_cache_key", "parallel_tool_calls", "include_reasoning")
+_SAME = {*SAME, "stop", "user", "cache_salt", "prompt_cache_key", "parallel_tool_calls", "include_reasoning"}
 NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text.format"}
 NAMES |= {"verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort"}
 """Members of the Responses API by the names that they have in the chat request."""
@@ -93,7 +93,7 @@ def chat_of(
     for number, tool in enumerate(member(fields, "tools", list) or ()):
         chat.add_tool(tool, f"tools[{number}]")
     reasoning, text = member(fields, "reasoning", dict) or {}, member(fields, "text", dict) or {}
-    given = {name: fields.get(name) for name in _SAME} | {
+    given = {name: value for name, value in fields.items() if name in _SAME} | {
         "tools": chat.functions or None,
         "tool_choice": chat.choice(fields.get("tool_choice")),
         "max_tokens": fields.get("max_output_tokens"),
@@ -237,9 +237,10 @@ class ResponsesChat:
 
 def _content(item: Mapping[str, Any], name: str, place: str) -> Any:
     """A text, or content parts, as chat requests have them."""
-    content, place = item.get(name), f"{place}.{name}"
+    content = item.get(name)
     if content is None or isinstance(content, str):
         return content
+    place = f"{place}.{name}"
     if not isinstance(content, list):
         raise invalid(place, "must be a text or a list of content parts", "invalid_type")
     return [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]

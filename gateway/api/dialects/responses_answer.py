@@ -21,6 +21,8 @@ _EVENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """Of each type of items: what its ids begin with, the name of its events, and further members of them."""
 
+_DELTA = b'event: %b\ndata: %b,"sequence_number":%%d,"delta":%%b}\n\n'
+
 
 class ResponseAnswer(AnswerConverter):
     """An ``AnswerConverter`` for one response.
@@ -108,16 +110,18 @@ class ResponseAnswer(AnswerConverter):
             members["role"] = "assistant"
         else:
             members["summary"] = []
-        id_ = f"{_EVENTS[kind][0]}_{self._digits}{part.number:04x}"
+        prefix, event, further = _EVENTS[kind]
+        id_, event = f"{prefix}_{self._digits}{part.number:04x}", f"response.{event}.delta"
+        same = orjson.dumps({"type": event, "item_id": id_, "output_index": part.number, **further})[:-1]
+        part.delta = _DELTA % (event.encode(), same)
         part.item = {"id": id_, "type": kind, "status": "in_progress", **members}
         self._event("output_item.added", output_index=part.number, item=part.item)
         if "content" in part.item:
             self._on(part, "content_part.added", content_index=0, part=_content(kind, ""))
 
     def _part_grows(self, part: AnswerPart, piece: str) -> None:
-        _, event, members = _EVENTS[part.item["type"]]
         if part.item["type"] != "custom_tool_call":  # whose text is known when the JSON around it is whole
-            self._on(part, f"{event}.delta", delta=piece, **members)
+            self._delta(part, piece)
 
     def _part_ends(self, part: AnswerPart) -> None:
         item, text = part.item, part.text
@@ -125,7 +129,7 @@ class ResponseAnswer(AnswerConverter):
         _, event, members = _EVENTS[kind]
         if kind == "custom_tool_call":
             text = _custom_input(text)
-            self._on(part, f"{event}.delta", delta=text)
+            self._delta(part, text)
         name = next((name for name in ("arguments", "input") if name in item), "text")
         self._on(part, f"{event}.done", **{name: text}, **members)
         if name == "text":
@@ -147,6 +151,10 @@ class ResponseAnswer(AnswerConverter):
 
     def _event(self, kind: str, **members: Any) -> None:
         self._write(f"response.{kind}", {"sequence_number": self._number, **members})
+        self._number += 1
+
+    def _delta(self, part: AnswerPart, text: str) -> None:
+        self._events.append(part.delta % (self._number, orjson.dumps(text)))
         self._number += 1
 
     def _on(self, part: AnswerPart, event: str, /, **members: Any) -> None:

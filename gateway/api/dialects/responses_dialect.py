@@ -174,6 +174,8 @@ class Responses:
 
     async def _resolved(self, items: list[Any], asked: DialectRequest) -> list[Any]:
         """Items, with those that references stand for."""
+        if "item_reference" not in [item.get("type") for item in items if isinstance(item, dict)]:
+            return items
         owner, total, resolved = asked.caller.tenant.id, 0, []
         known: dict[str, list[Any]] = {}
         for at, item in enumerate(items):
@@ -397,9 +399,9 @@ class _Serving(TranslatingSink):
 
 def _head(fields: Mapping[str, Any], id_: str, conversation: str | None) -> dict[str, Any]:
     """The members of a response that its request decides, as they are if it is stored."""
-    echoed = {name: other if fields.get(name) is None else fields[name] for name, other in _ECHOED.items()}
+    echoed = {name: value for name, value in fields.items() if name in _ECHOED and value is not None}
     own = {"id": id_, "object": "response", "store": True, "conversation": conversation and {"id": conversation}}
-    return {name: orjson.Fragment(body_of(value)) for name, value in echoed.items()} | own
+    return _ECHOED | {name: orjson.Fragment(body_of(value)) for name, value in echoed.items()} | own
 
 
 def _conversation(fields: Mapping[str, Any]) -> str | None:

@@ -91,6 +91,7 @@ class AnswerPart(msgspec.Struct):
         pieces: Its text, or the arguments of the call, as the engine sends them.
         passed: How many of them the client has got.
         item: The part in the form of the API, as the client got its beginning; empty before.
+        delta: An event for more of it, but for what is new; for converters.
     """
 
     kind: str
@@ -100,6 +101,7 @@ class AnswerPart(msgspec.Struct):
     pieces: list[str] = []
     passed: int = 0
     item: dict[str, Any] = {}
+    delta: bytes = b""
 
     @property
     def text(self) -> str:
@@ -141,7 +143,7 @@ class AnswerConverter(ABC):
         self._said = 0  # events of the engine with content
         self._calls: dict[int, AnswerPart] = {}  # by the numbers that they have in the stream
         self._open = 0  # the part that the client gets
-        self._begun = False
+        self._begun = self._is_whole = False
         self._events: list[bytes] = []
 
     @property
@@ -176,6 +178,7 @@ class AnswerConverter(ABC):
 
     def _read(self, answer: Mapping[str, Any]) -> None:
         """Read an answer that is not a stream; fails in many ways for what is no chat completion."""
+        self._begun = self._is_whole = True
         chosen = answer["choices"][0]
         choice = msgspec.convert({**chosen, "delta": chosen["message"]}, ChunkChoice)
         for number, call in enumerate(choice.delta.tool_calls or ()):
@@ -190,7 +193,8 @@ class AnswerConverter(ABC):
         self.finish = choice.finish_reason or self.finish
 
     def _write(self, kind: str, members: Mapping[str, Any]) -> None:
-        self._events.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members})))
+        if not self._is_whole:
+            self._events.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **members})))
 
     def _written(self) -> bytes:
         written, self._events = b"".join(self._events), []
@@ -325,21 +329,22 @@ class TranslatingSink(ForwardingSink):
     def _events(self, data: bytes, *, more: bool) -> bytes:
         if self._pending:
             data, self._pending = self._pending + data, b""
+        elif more and data[:6] == b"data: " and data[-2:] == b"\n\n" and data.count(b"\n") == 2 and b"\r" not in data:
+            return self._payload(data[6:-2])  # one event, as most pieces are
         out, start = [], 0
         for found in END.finditer(data):
-            out.append(self._event(data[start : found.end()]))
+            out.append(self._payload(_data_of(data[start : found.end()])))
             start = found.end()
         if more:
             self._pending = data[start:]
         else:
-            out.append(self._event(data[start:]))
+            out.append(self._payload(_data_of(data[start:])))
             if not self._done:
                 out.append(self._converter.end())
         return b"".join(out)
 
-    def _event(self, event: bytes) -> bytes:
-        """The client's events of one event; nothing follows an error."""
-        payload = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+    def _payload(self, payload: bytes) -> bytes:
+        """The client's events of the data of one event; nothing follows an error."""
         if not payload or self._done or payload == _DONE:
             return b""
         try:
@@ -367,6 +372,10 @@ class TranslatingSink(ForwardingSink):
                 return self._refusal(_NO_CHAT)
         status = self._status if self._status != HTTPStatus.OK else HTTPStatus.BAD_GATEWAY
         return self._refusal(engine_problem(status, answer))
+
+
+def _data_of(event: bytes) -> bytes:
+    return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
 
 
 def engine_problem(status: int, answer: Any) -> ApiProblem:
