@@ -17,7 +17,7 @@ from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 
 FAKE_WORKER = Path(__file__).parent / "fake_worker.py"
 QUICK = ExplainTimeouts(
-    tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.05, answer_seconds=10
+    tick_seconds=0.05, silent_ticks=60, starting_ticks=600, first_pause_seconds=0.05, answer_seconds=10
 )
 """A process that is silent for a second hangs."""
 

@@ -304,7 +304,7 @@ async def test_a_reload_of_bounds_keeps_the_journal(tmp_path):
 
 
 async def test_lost_requests_are_sums_in_the_next_worker(tmp_path):
-    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=10, starting_ticks=600, first_pause_seconds=0.05)
+    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=60, starting_ticks=600, first_pause_seconds=0.05)
     harness = ClientHarness(tmp_path)
     harness.client = ExplainClient(harness.settings, harness.counts, {"demo": 2}, timeouts=timeouts)
     async with harness:

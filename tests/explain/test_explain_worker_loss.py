@@ -23,9 +23,9 @@ from gateway.core.explanation import CacheEvent, CacheHistory
 from gateway.explain.worker import explain_supervisor
 from gateway.explain.worker.explain_supervisor import ExplainTimeouts, waited_seconds
 
-UNHURRIED = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=3600)
+UNHURRIED = ExplainTimeouts(tick_seconds=0.05, silent_ticks=60, starting_ticks=600, first_pause_seconds=3600)
 """One that is lost does not come back."""
-IMPATIENT = ExplainTimeouts(tick_seconds=0.05, silent_ticks=12, starting_ticks=600, first_pause_seconds=0.05)
+IMPATIENT = ExplainTimeouts(tick_seconds=0.05, silent_ticks=60, starting_ticks=600, first_pause_seconds=0.05)
 """A process that is silent for 0.6 seconds hangs."""
 
 
@@ -199,7 +199,7 @@ async def test_a_new_worker_receives_the_events_that_still_apply(tmp_path):
 
 
 async def test_requests_are_buffered_without_text_while_no_worker_runs(tmp_path):
-    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=20, starting_ticks=600, first_pause_seconds=0.3)
+    timeouts = ExplainTimeouts(tick_seconds=0.05, silent_ticks=60, starting_ticks=600, first_pause_seconds=0.3)
     async with ClientHarness(tmp_path, timeouts=timeouts) as harness:
         os.kill(await harness.pid(), signal.SIGKILL)
         await eventually(lambda: not harness.client.accepts_text)
