@@ -17,7 +17,7 @@ STARTING_PROCESSES = ("admin", "browser", "evaluation", "explain", "gateway", "o
 TEST_SECONDS = 450
 """How long an asynchronous test may take: one that waits for ever fails under its name."""
 
-EXAMPLES = {"fast": 25, "more": 60, "deep": 150}
+EXAMPLES = {"fast": 25, "more": 40, "deep": 150}
 """Examples of a property test, by profile."""
 
 # A shared machine stalls now and then; a slow example is no failure.

@@ -340,7 +340,7 @@ async def test_a_background_stream_does_not_wait_for_its_client(behind, scripted
 async def test_background_responses_are_bounded(sdk, engine, start_gateway):
     limits = {"max_background": 3, "max_background_tenant": 2}
     gateway = await start_gateway(engine, responses=limits, **sections(tenant("a"), tenant("b")))
-    held_answers(engine)
+    release = held_answers(engine)
     own, other = (sdk(gateway).with_options(api_key=key(name)) for name in "ab")
     for client in (own, own, other):
         await client.responses.create(**SHORT, input="Hello.", background=True)
@@ -348,6 +348,7 @@ async def test_background_responses_are_bounded(sdk, engine, start_gateway):
         with pytest.raises(openai.RateLimitError) as refused:
             await client.responses.create(**SHORT, input="Hello.", background=True)
         assert refused.value.response.headers["retry-after"]
+    release.set()
 
 
 async def test_a_background_response_that_fails_says_why(client, scripted, sdk, behind):
