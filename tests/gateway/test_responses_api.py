@@ -13,6 +13,7 @@ from scripted_engine import REPLY, STREAM_HEAD, chunk, response
 from tenancy import SECRET, key, sections, tenant
 
 PATH = "/v1/responses"
+MAIL = "Write to anna.smith@example.org."
 WEATHER = {
     "type": "function",
     "name": "weather",
@@ -376,8 +377,33 @@ async def test_a_stream_that_breaks_inside_a_tools_json_ends_as_failed(scripted,
     events = [event async for event in stream]
     assert events[-1].type == "response.failed"
     assert events[-1].response.error.code == "server_error"
+    assert [event.type for event in events if event.type.endswith(".done")] == []
+    assert [event.sequence_number for event in events] == list(range(len(events)))
     assert events[-1].response.output[0].arguments == '{"ci'
     assert events[-1].response.output[0].status == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"instructions": MAIL, "input": "x"}, "instructions"),
+        (
+            {
+                "instructions": "a",
+                "input": [{"role": "developer", "content": "b"}, {"role": "system", "content": MAIL}],
+            },
+            "input[1].content",
+        ),
+    ],
+)
+async def test_what_is_refused_in_a_prompt_has_the_place_in_the_clients_body(
+    start_engine, start_gateway, fields, place
+):
+    gateway = await start_gateway(await start_engine(), **sections(tenant("a", personal_data="block")))
+    headers = {"authorization": f"Bearer {key('a')}"}
+    answer = await gateway.http.post(PATH, json={**SHORT, **fields}, headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == place
 
 
 @pytest.mark.parametrize(

@@ -135,12 +135,14 @@ def place_in(places: Sequence[str], names: Mapping[str, str], param: str) -> str
     """Where the client's body has what the chat request has at ``param``."""
     end = len(param)
     while end > 0:  # the longest part of the path that has another name
-        if (own := names.get(param[:end])) is not None:
+        own, found = names.get(param[:end]), _MESSAGE.fullmatch(param, 0, end)
+        if own is None and found is not None and int(found[1]) < len(places):
+            own = places[int(found[1])]
+            if not own.endswith("]"):  # a member that is the text itself, such as ``instructions``
+                return own + param[end:].removeprefix(".content")
+        if own is not None:
             return own + param[end:]
         end = max(param.rfind(".", 0, end), param.rfind("[", 0, end))
-    found = _MESSAGE.match(param)
-    if found is not None and int(found[1]) < len(places):
-        return places[int(found[1])] + param[found.end() :]
     return param
 
 

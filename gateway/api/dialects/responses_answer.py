@@ -62,9 +62,14 @@ class ResponseAnswer(AnswerConverter):
         return self.cut_off("failed", error={"code": code, "message": problem.message})
 
     def cut_off(self, status: str, **members: Any) -> bytes:
-        """End the answer as it is, with a status and further members. ``final`` follows."""
+        """End the answer as it is, with a status and further members. ``final`` follows.
+
+        Nothing announces that an item is done: a client may run a call then.
+        """
+        events, number = self.chunk(ChatChunk()), self._number
         self.finish = _BROKEN
-        events = self.end()
+        self.end()
+        self._number = number
         self.state |= {"status": status, **members}
         return events
 

@@ -90,6 +90,7 @@ class AnswerPart(msgspec.Struct):
         name: Of the called function.
         pieces: Its text, or the arguments of the call, as the engine sends them.
         passed: How many of them the client has got.
+        tried: How many of them there were when they were no whole call yet.
         item: The part in the form of the API, as the client got its beginning; empty before.
         delta: An event for more of it, but for what is new; for converters.
     """
@@ -100,6 +101,7 @@ class AnswerPart(msgspec.Struct):
     name: str = ""
     pieces: list[str] = []
     passed: int = 0
+    tried: int = 0
     item: dict[str, Any] = {}
     delta: bytes = b""
 
@@ -112,8 +114,9 @@ class AnswerPart(msgspec.Struct):
         """Whether the engine sends no more of it, now that another one has begun."""
         if self.kind != "call":
             return True
-        if not (self.pieces and self.pieces[-1].endswith("}")):
+        if self.tried == len(self.pieces) or not self.pieces[-1].endswith("}"):
             return False
+        self.tried = len(self.pieces)
         try:
             orjson.loads(self.text)
         except orjson.JSONDecodeError:
