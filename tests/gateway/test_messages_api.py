@@ -337,6 +337,12 @@ async def test_no_replica_is_an_overload(start_engine, start_gateway):
         ),
         (b'{"a":' * 600 + b"1" + b"}" * 600, 400, "invalid_request_error", "nested deeper"),
         (b" " * (16 * 2**20 + 1), 413, "request_too_large", "larger than"),
+        (
+            json.dumps(ASK | {"messages": [{"role": "user", "content": []}]}).encode(),
+            400,
+            "invalid_request_error",
+            "`messages[0].content` must not be empty",
+        ),
     ],
 )
 async def test_bad_bodies(gateway, body, status, kind, said):

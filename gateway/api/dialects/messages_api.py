@@ -89,6 +89,8 @@ class MessagesChat:
                 yield from self._blocks(role, _list(content, f"{place}.content"), place)
         self.fields |= {name: value for name, value in body.items() if name in _SAME and value is not None}
         self.fields["messages"] = self._messages
+        if body["messages"] and not self._messages:
+            raise invalid("messages[0].content", "must not be empty")
         yield from self._tools(body)
         self._settings(body)
         limit = body.get("max_tokens")
