@@ -1,7 +1,7 @@
 """The last requests with their explanations: encoded, and bounded in number, age and bytes."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
@@ -47,7 +47,7 @@ _unpack = msgspec.msgpack.Decoder(RequestEntry).decode
 
 
 class RequestEntries:
-    """Requests by id; of several with the same id, the last one.
+    """Requests by tenant and id, since clients choose ids; of several with the same, the last one.
 
     Args:
         limits: The bounds.
@@ -55,16 +55,8 @@ class RequestEntries:
 
     def __init__(self, limits: StatsLimits) -> None:
         self._limits = limits
-        self._kept: OrderedDict[str, _PackedEntry] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], _PackedEntry] = OrderedDict()
         self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    @property
-    def bytes(self) -> int:
-        """Approximate memory of all entries."""
-        return self._bytes
 
     def configure(self, limits: StatsLimits, now: float) -> None:
         """Apply other bounds."""
@@ -85,9 +77,9 @@ class RequestEntries:
             reasons=_reasons(tuple([each.reason for each in explanation.missed if each.tokens])),
             packed=_pack(RequestEntry(bare, explanation, gpus)),
         )
-        if (old := self._kept.pop(record.request_id, None)) is not None:
+        if (old := self._kept.pop(key := (record.tenant, record.request_id), None)) is not None:
             self._bytes -= _size(old)
-        self._kept[record.request_id] = kept
+        self._kept[key] = kept
         self._bytes += _size(kept)
         self.expire(record.at)
 
@@ -104,15 +96,16 @@ class RequestEntries:
                 break
             self._bytes -= _size(self._kept.popitem(last=False)[1])
 
-    def get(self, request_id: str) -> RequestEntry | None:
-        """The last request with an id; None if it is not kept."""
-        kept = self._kept.get(request_id)
+    def get(self, request_id: str, tenant: str | None = None) -> RequestEntry | None:
+        """The last request with an id, of a tenant or of any; None if it is not kept."""
+        keys: Iterable[tuple[str, str]] = reversed(self._kept) if tenant is None else [(tenant, request_id)]
+        kept = next((self._kept.get(key) for key in keys if key[1] == request_id), None)
         return None if kept is None else _unpack(kept.packed)
 
     def sessions(self, tenant: str | None = None, session: str | None = None) -> dict[tuple[str, str], list[str]]:
         """Request ids by tenant and id of their session, all latest first; unnamed sessions from two requests on."""
         found: dict[tuple[str, str], list[str]] = {}
-        for request_id, kept in reversed(self._kept.items()):
+        for (_, request_id), kept in reversed(self._kept.items()):
             if kept.session and tenant in {None, kept.tenant} and session in {None, kept.session}:
                 found.setdefault((kept.tenant, kept.session), []).append(request_id)
         return {key: ids for key, ids in found.items() if ids != [key[1]]}
@@ -120,7 +113,7 @@ class RequestEntries:
     def end_session(self, tenant: str, session: str) -> None:
         """Keep the requests of a session as such that belong to none."""
         for each in self.sessions(tenant, session).get((tenant, session), ()):
-            self._kept[each] = msgspec.structs.replace(self._kept[each], session="")
+            self._kept[tenant, each] = msgspec.structs.replace(self._kept[tenant, each], session="")
 
     def newest(
         self,

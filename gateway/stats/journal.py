@@ -220,8 +220,7 @@ class Stats:
     def explanation(self, request_id: str, tenant: str, now: float) -> Mapping[str, object] | None:
         """A tenant's request as its client may see it: nothing of replicas and of other tenants; None if not kept."""
         self._entries.expire(now)
-        entry = self._entries.get(request_id)
-        if entry is None or entry.record.tenant != tenant:
+        if (entry := self._entries.get(request_id, tenant)) is None:
             return None
         shown, missed = request_shown(entry, self._price), Counter[str]()
         for each in entry.explanation.missed:
@@ -229,8 +228,7 @@ class Stats:
         return {name: shown[name] for name in _TO_CLIENTS} | {"missed": missed}
 
     def _request(self, request_id: str) -> bytes:
-        entry = self._entries.get(request_id)
-        if entry is None:
+        if (entry := self._entries.get(request_id)) is None:
             raise NotFound(
                 f"There is no request {request_id[:_SHOWN_CHARS]!r}: only the last ones are kept, and a request "
                 "appears here a moment after its answer. GET /admin/api/requests lists them.",

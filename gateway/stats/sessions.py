@@ -15,7 +15,7 @@ def sessions_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[st
         BadRequest: The limit has an invalid value.
     """
     limit, found = read_limit(given), entries.sessions(given.get("tenant"))
-    rows = [_summed(entries, session, ids) for (_, session), ids in islice(found.items(), limit)]
+    rows = [_summed(entries, *each, ids) for each, ids in islice(found.items(), limit)]
     return {"sessions": rows, "more": len(found) > limit}
 
 
@@ -33,18 +33,18 @@ def session_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str
     if len(found) > 1:
         message = f"{len(found)} tenants have such a session: select one by `tenant`."
         raise BadRequest(message, param="tenant", code="missing_required_parameter")
-    return _summed(entries, session, next(iter(found.values())))
+    return _summed(entries, *next(iter(found)), next(iter(found.values())))
 
 
-def _summed(entries: RequestEntries, session: str, ids: list[str]) -> dict[str, object]:
+def _summed(entries: RequestEntries, tenant: str, session: str, ids: list[str]) -> dict[str, object]:
     """The sums of a session's requests, which are given latest first; names are those of the latest."""
-    kept = [entry for each in ids if (entry := entries.get(each)) is not None]
+    kept = [entry for each in ids if (entry := entries.get(each, tenant)) is not None]
     last = kept[0].record
     prompt = sum(entry.explanation.prompt_tokens for entry in kept)
     hits = sum(entry.explanation.hits for entry in kept)
     return {
         "id": session,
-        "tenant": last.tenant,
+        "tenant": tenant,
         "named": bool(last.session),
         "agents": sorted({entry.record.identity.agent for entry in kept} - {""}),
         "model": last.model,

@@ -132,6 +132,22 @@ async def test_only_requests_of_the_own_tenant_are_found(start_engine, start_gat
     assert (await gateway.http.get(f"{EXPLANATIONS}/mine")).status_code == 401
 
 
+async def test_another_tenant_with_the_same_request_id_hides_nothing(start_engine, start_gateway):
+    gateway = await start_gateway(await start_engine(), **sections(tenant("acme"), tenant("globex")), **ON)
+    shown = []
+    for name, text in (("acme", "Ours."), ("globex", "Theirs, which is longer.")):
+        answer = await ask_as(gateway, name, text, headers={"x-request-id": "shared"})
+        path, headers = f"{EXPLANATIONS}/shared", {"authorization": f"Bearer {key(name)}"}
+        read = functools.partial(gateway.http.get, path, headers=headers)
+        explained = (await eventually_true(read))["explanation"]
+        assert explained["prompt_tokens"] == answer.json()["usage"]["prompt_tokens"]
+        shown.append((read, explained))
+    for read, explained in shown:
+        assert (await read()).json()["explanation"] == explained
+    last = (await gateway.admin.get("/admin/api/requests/shared")).json()
+    assert last["tenant"] == "globex"
+
+
 async def test_nothing_shows_what_other_tenants_have_sent(start_engine, start_gateway):
     tenants = [tenant(name) for name in ("acme", "globex", "initech")]
     gateway = await start_gateway(await start_engine(), **sections(*tenants), **ON)
