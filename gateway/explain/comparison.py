@@ -131,6 +131,9 @@ def diagnosed(
     """
     before, after, size, own = found.reference, kept.text, record.block_size, len(kept.ids) // TOKEN_BYTES
     ids, equal = _nearest(found, kept.ids)
+    answers = [[each.role for each in text.messages].count("assistant") for text in (before.text, after)]
+    if equal < len(before.ids) // TOKEN_BYTES and answers[1] <= answers[0]:
+        ids = before.ids  # a reply that the client does not send back would not have been read either
     reason = changed(before.where, record.where)
     if reason is None or reason is Reason.ADAPTER_CHANGED:
         difference = _difference(record, found, kept, equal, places)

@@ -114,6 +114,7 @@ MEMBERS = [
     ),
     ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
     ({"temperature": 0, "top_p": 1, "parallel_tool_calls": False, "prompt_cache_key": "k", "user": "u"}, None),
+    ({"service_tier": "flex"}, None),
     ({"metadata": {"a": "b"}, "truncation": "auto", "client_metadata": {}, "include": [], "store": False}, {}),
     (
         {"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "f"}},

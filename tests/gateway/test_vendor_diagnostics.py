@@ -139,3 +139,116 @@ async def test_a_response_names_the_one_before(explaining, closing):
     assert events[-1].response.prompt_cache_diagnostics.type == "cache_hit"
     gone = await client.responses.create(**ask, prompt_cache_options={"comparison_response_id": "resp_0"})
     assert gone.prompt_cache_diagnostics.type == "comparison_response_not_found"
+
+
+TURNS = [
+    *USER,
+    {"role": "assistant", "content": "It is on its way. " * 20},
+    {"role": "user", "content": "When does it arrive? " * 20},
+]
+SCHEMA = {"type": "object", "properties": {"number": {"type": "string"}}}
+TOOL = {"name": "find", "description": "Finds parcels by their numbers. " * 10}
+OTHER_TOOL = TOOL | {"description": "Looks up parcels by their numbers. " * 10}
+OTHER_TURNS = [USER[0] | {"content": "Where is it now? " * 25}, *TURNS[1:]]
+
+
+@pytest.fixture
+async def two_models(start_engine, start_gateway, monkeypatch):
+    """A gateway that compares prompts, in any time, in front of two models."""
+    monkeypatch.setattr(explain_client, "_DIAGNOSE_SECONDS", 30.0)
+    names = ("demo", "other")
+    engines = [await start_engine(prompt_tokens_details=True, model=name) for name in names]
+    models = [
+        {"id": name, "tokenizer": "builtin:demo", "replicas": [{"url": engine.url}]}
+        for name, engine in zip(names, engines, strict=True)
+    ]
+    return await start_gateway(*engines, models=models, explain={"enabled": True})
+
+
+OF_MESSAGES = {
+    "model_changed": {"model": "other"},
+    "system_changed": {"system": f"Hello. {SYSTEM}"},
+    "tools_changed": {"tools": [OTHER_TOOL | {"input_schema": SCHEMA}]},
+    "messages_changed": {"messages": OTHER_TURNS},
+    "previous_message_not_found": {"diagnostics": {"previous_message_id": "msg_0"}},
+}
+
+
+@pytest.mark.parametrize("code", OF_MESSAGES)
+async def test_a_message_has_the_code_of_each_change_and_what_it_costs(two_models, closing, code):
+    client = anthropic.AsyncAnthropic(base_url=two_models.url, api_key="sk-test", max_retries=0)
+    closing.push_async_callback(client.close)
+    tools = [TOOL | {"input_schema": SCHEMA}]
+    base = {"model": "demo", "max_tokens": 4, "system": SYSTEM, "messages": TURNS, "tools": tools}
+    first = await client.messages.create(**base)
+    change = {"diagnostics": {"previous_message_id": first.id}} | OF_MESSAGES[code]
+    other = await client.messages.create(**base | change)
+    reason = other.diagnostics.cache_miss_reason
+    assert reason.type == code
+    again = [await client.messages.create(**base), await client.messages.create(**base | change)]
+    computed_again = min(each.usage.cache_read_input_tokens for each in again) - other.usage.cache_read_input_tokens
+    if code != "previous_message_not_found":
+        assert reason.cache_missed_input_tokens == computed_again > 0
+
+
+TEXT = {"verbosity": "low", "format": {"type": "text"}}
+OF_RESPONSES = {
+    "model_changed": {"model": "other"},
+    "prompt_cache_key_changed": {"prompt_cache_key": "other"},
+    "tools_changed": {"tools": [OTHER_TOOL | {"type": "function", "parameters": SCHEMA, "strict": False}]},
+    "text_format_changed": {"text": TEXT | {"format": {"type": "json_object"}}},
+    "reasoning_effort_changed": {"reasoning": {"effort": "high"}},
+    "verbosity_changed": {"text": TEXT | {"verbosity": "high"}},
+    "context_compacted": {"input": TURNS[1:]},
+    "input_changed": {"input": OTHER_TURNS},
+    "service_tier_changed": {"service_tier": "flex"},
+}
+
+
+@pytest.mark.parametrize("code", OF_RESPONSES)
+async def test_a_response_has_the_code_of_each_change_and_what_it_costs(two_models, closing, code):
+    client = openai.AsyncOpenAI(base_url=f"{two_models.url}/v1", api_key="sk-test", max_retries=0)
+    closing.push_async_callback(client.close)
+    tools = [TOOL | {"type": "function", "parameters": SCHEMA, "strict": False}]
+    base = {"model": "demo", "max_output_tokens": 4, "instructions": SYSTEM, "input": TURNS, "tools": tools}
+    base |= {"text": TEXT, "reasoning": {"effort": "low"}, "service_tier": "default", "prompt_cache_key": "one"}
+    first = await client.responses.create(**base)
+    changed = base | OF_RESPONSES[code]
+    named = {"prompt_cache_options": {"comparison_response_id": first.id}}
+    other = await client.responses.create(**changed, **named)
+    found = other.prompt_cache_diagnostics
+    assert (found.type, found.reason) == ("cache_miss", code)
+    again = [await client.responses.create(**base), await client.responses.create(**changed)]
+    cached = [each.usage.input_tokens_details.cached_tokens for each in (other, *again)]
+    assert found.comparison_reusable_tokens == min(cached[1:]) > 0
+    assert found.cache_missed_tokens == min(cached[1:]) - cached[0]
+
+
+async def test_tokens_that_are_lost_in_the_fleet_are_unavailable_with_their_number(
+    start_engine, start_gateway, closing, monkeypatch
+):
+    monkeypatch.setattr(explain_client, "_DIAGNOSE_SECONDS", 30.0)
+    engines = [await start_engine(prompt_tokens_details=True) for _ in range(2)]
+    gateway = await start_gateway(*engines, explain={"enabled": True})
+    claude = anthropic.AsyncAnthropic(base_url=gateway.url, api_key="sk-test", max_retries=0)
+    client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="sk-test", max_retries=0)
+    for each in (claude, client):
+        closing.push_async_callback(each.close)
+    ask = {"model": "demo", "max_tokens": 4, "system": SYSTEM, "messages": TURNS}
+    message = await claude.messages.create(**ask)
+    other = {"model": "demo", "max_output_tokens": 4, "instructions": f"{SYSTEM} Hello.", "input": TURNS}
+    response = await client.responses.create(**other)
+    reusable = [
+        (await claude.messages.create(**ask)).usage.cache_read_input_tokens,
+        (await client.responses.create(**other)).usage.input_tokens_details.cached_tokens,
+    ]
+    (used,) = [f"r{number}" for number, engine in enumerate(engines) if engine.requests]
+    await gateway.admin.post("/admin/api/replicas/drain", json={"replica": used, "drain": True})
+    again = await claude.messages.create(**ask, diagnostics={"previous_message_id": message.id})
+    named = {"prompt_cache_options": {"comparison_response_id": response.id}}
+    answered = await client.responses.create(**other, **named)
+    cached = again.usage.cache_read_input_tokens, answered.usage.input_tokens_details.cached_tokens
+    assert again.diagnostics.cache_miss_reason.type == answered.prompt_cache_diagnostics.type == "unavailable"
+    lost = [sum(each.gateway["fleet"].values()) for each in (again.diagnostics, answered.prompt_cache_diagnostics)]
+    assert lost == [before - now for before, now in zip(reusable, cached, strict=True)]
+    assert min(lost) > 0

@@ -15,7 +15,7 @@ from gateway.core.portions import Portioned
 _AT_ONCE = 500
 """Items that are converted in one portion."""
 
-_SAME = {*SAME, "stop", "user", "cache_salt", "prompt_cache_key", "parallel_tool_calls", "include_reasoning"}
+_SAME = {*SAME, *"stop user cache_salt prompt_cache_key parallel_tool_calls include_reasoning service_tier".split()}
 NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text.format"}
 NAMES |= {"verbosity": "text.verbosity", "reasoning_effort": "reasoning.effort"}
 """Members of the Responses API by the names that they have in the chat request."""
