@@ -128,9 +128,12 @@ async def test_prewarm_fills_the_cache_and_says_nothing(client, stream):
 
 async def test_members_that_no_engine_takes_are_named_in_a_warning(claude, behind, scripted):
     tools = [{"type": "web_search_20250305", "name": "web_search"}, {"type": "x\r\ny: z"}, TOOL]
-    answer = await behind.http.post(PATH, json=ASK | {"tools": tools, "cache_salt": "mine"})
+    servers = [{"type": "url", "name": "parcels", "url": "https://mcp.example.com"}]
+    more = {"tools": tools, "cache_salt": "mine", "mcp_servers": servers}
+    answer = await behind.http.post(PATH, json=ASK | more)
     assert answer.headers["x-gateway-warning"] == (
-        "left out: tools[0] (web_search_20250305), tools[1] (x??y??z), cache_salt (the gateway sets it)"
+        "left out: tools[0] (web_search_20250305), tools[1] (x??y??z), cache_salt (the gateway sets it), "
+        "mcp_servers (engines call no servers)"
     )
     assert [tool["function"]["name"] for tool in sent(scripted)["tools"]] == ["weather"]
 

@@ -39,6 +39,7 @@ _SAME = {
 }
 
 _NAMES = {"stop": "stop_sequences", "reasoning_effort": "output_config.effort"}
+_WARNED = {"cache_salt": "the gateway sets it", "mcp_servers": "engines call no servers"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _FLAT = (int, float, bool, type(None))
 _SHORT_CHARACTERS = 64 * 1024
@@ -230,8 +231,7 @@ class MessagesChat:
             fields["stop"] = body["stop_sequences"]
         if body.get("stream"):
             fields["stream_options"] = {"include_usage": True}
-        if body.get("cache_salt") is not None:
-            self.left_out.append("cache_salt (the gateway sets it)")
+        self.left_out += [f"{name} ({why})" for name, why in _WARNED.items() if body.get(name) not in (None, [])]
 
 
 def _json_of(block: Object, where: str) -> Portioned[str]:
