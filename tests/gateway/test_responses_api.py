@@ -526,6 +526,12 @@ async def test_a_websocket_offer_is_declined_at_once(gateway):
     assert plain.headers["allow"] == "POST"
 
 
+async def test_compaction_is_refused_with_what_to_do_instead(gateway):
+    answer = await gateway.http.post(f"{PATH}/compact", json={**SHORT, "input": "x"})
+    problem(answer, 404, "unknown_path")
+    assert "another name than OpenAI" in answer.json()["error"]["message"]
+
+
 async def test_logs_and_metrics_know_it_as_a_chat_request_of_the_dialect(gateway):
     await gateway.http.post(PATH, json={**SHORT, "input": "x"})
     assert (await gateway.settled(1)).value("gateway_requests_total", status="200") == 1

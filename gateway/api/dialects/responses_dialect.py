@@ -24,7 +24,7 @@ from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.api.error_responses import problem_body
 from gateway.api.parse import parsed_object
 from gateway.config.settings import Settings
-from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, Overloaded
+from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, Overloaded
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import RequestId
 from gateway.core.ports import Sink
@@ -250,7 +250,12 @@ class Responses:
             given = await self._items([record.input], owner)
             return JSONResponse(_page([_listed(item, id_, at) for at, item in enumerate(given)], request.query_params))
 
+        async def compact(_: Request) -> Response:
+            problem = "Compaction is not served. Give Codex' provider another name than OpenAI: it then summarizes."
+            raise NotFound(problem, code="unknown_path")
+
         app.add_route(PATH, offered, methods=["GET", "POST"])  # POST is handled before
+        app.add_route(f"{PATH}/compact", compact, methods=["POST"])
         app.add_route(f"{PATH}/{{id}}", one, methods=["GET", "DELETE"])
         app.add_route(f"{PATH}/{{id}}/cancel", cancel, methods=["POST"])
         app.add_route(f"{PATH}/{{id}}/input_items", input_items, methods=["GET"])
