@@ -435,6 +435,7 @@ class Gateway:
         settings = self._settings
         self._application_limits = ApplicationLimits(application_limits(settings))
         models = [model.id for model in settings.models]
+        held = _held_bytes(settings)
         cors = Cors(settings.server.cors_origins, (settings.admission.tenant_header,))
         generations = Generations(
             flow,
@@ -446,7 +447,7 @@ class Gateway:
             max_body_bytes=settings.server.max_body_bytes,
             max_sequences=settings.server.max_sequences,
             limits=settings.server.json_limits,
-            held=_held_bytes(settings),
+            held=held,
             turns=self._turns,
             prompts=self._prompts,
             application_limits=self._application_limits,
@@ -461,7 +462,7 @@ class Gateway:
         )
         root_path = self._settings.server.root_path
         count = MessagesDialect(self._turns, counts=True)
-        responses = Responses(self._cluster.responses, settings, self._turns)
+        responses = Responses(self._cluster.responses, settings, self._turns, held)
         public = PublicApp(
             generations,
             self._gate,

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -23,17 +23,20 @@ from gateway.core.api_keys import may_be_key, redacted, shown_path
 from gateway.core.errors import GatewayError, MethodNotAllowed, NoReplica, NotFound
 from gateway.core.http_methods import HttpRoutes, allowed_methods
 from gateway.core.ids import RequestId
-from gateway.core.ports import Observer
+from gateway.core.ports import Grant, Observer
 from gateway.core.request import ENGINE_PATHS, Endpoint
 from gateway.core.settlement import OTHER_ENDPOINT, Refusal
 from gateway.core.tenant import Caller
 from gateway.explain.worker import ExplainClient
 
+T = TypeVar("T")
+Headers = Sequence[tuple[bytes, bytes]]
 Scope = MutableMapping[str, Any]
 Dialects = Mapping[str, Dialect]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-MoreRoutes = Callable[[HttpRoutes, Callable[[Request, str], Caller]], None]
-"""Adds routes; is given a function that authenticates a request, named by the path of its route in the log."""
+MoreRoutes = Callable[[HttpRoutes, Callable[[Request, str], Caller], Callable[[Request, str], Grant]], None]
+"""Adds routes; is given functions that authenticate a request, named by the path of its route in the log. The second
+one counts it in the limits of its tenant, too."""
 
 _MODELS = "/v1/models"
 MESSAGES = "/v1/messages"
@@ -96,15 +99,24 @@ def build_routes(
     """
     app = HttpRoutes()
 
-    def _caller(request: Request, path: str) -> Caller:
+    def _checked(request: Request, path: str, check: Callable[[Headers, str], T]) -> T:
         peer = peer_of(request.scope)
         try:
-            return gate.identify(request.scope["headers"], peer, time.time())
+            return check(request.scope["headers"], peer)
         except GatewayError as error:
             # The path of the route: the request's path may contain any text as a model id.
             refusal = Refusal(_request_id(request), path, error.status, error.code, peer, error.caller)
             observer.on_refused(refusal)
             raise
+
+    def _caller(request: Request, path: str) -> Caller:
+        return _checked(request, path, lambda headers, peer: gate.identify(headers, peer, time.time()))
+
+    def _admitted(request: Request, path: str) -> Grant:
+        def admit(headers: Headers, peer: str) -> Grant:
+            return gate.admit(headers, dict(headers), peer, time.time(), time.monotonic())
+
+        return _checked(request, path, admit)
 
     def _allowed(request: Request) -> list[str]:
         caller = _caller(request, _MODELS)
@@ -169,7 +181,7 @@ def build_routes(
         # POST is handled before. The route answers every other method with a 405 that names POST.
         app.add_route(path, _answered_elsewhere, methods=["POST"])
     for add in more:
-        add(app, _caller)
+        add(app, _caller, _admitted)
 
     _add_problem_handlers(app, observer, dialects)
     return app

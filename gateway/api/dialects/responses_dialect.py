@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import chain
 from typing import Any
@@ -15,26 +15,28 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
-from gateway.api.dialects.client_fields import invalid, member
+from gateway.api.dialects.client_fields import invalid, member, text_at
 from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
 from gateway.api.dialects.responses import NAMES, chat_of, items_of
 from gateway.api.dialects.responses_answer import ResponseAnswer
 from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.api.error_responses import problem_body
+from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parsed_object
 from gateway.config.settings import Settings
 from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, Overloaded
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import RequestId
-from gateway.core.ports import Sink
+from gateway.core.json_portions import PORTION, JsonLimits, scanned, upper_bounds
+from gateway.core.portions import Portioned
+from gateway.core.ports import Grant, Sink
 from gateway.core.tenant import Caller
 from gateway.turns import Turns
 
 PATH = "/v1/responses"
 
-_DIGITS = re.compile(r"[0-9a-f]{32}")
-_ID = re.compile(rf"resp_{_DIGITS.pattern}")
+_ID = re.compile(r"resp_[0-9a-f]{32}")
 _ITEM_ID = re.compile(r"[a-z]{2,4}_([0-9a-f]{32})(i?)([0-9a-f]{4,6})")
 _CONVERSATION = re.compile(r"(?!resp_)[\w.:-]{1,128}", re.ASCII)
 _COMPLETE = ("completed", "incomplete")
@@ -46,6 +48,15 @@ _MAX_UNREAD_BYTES = 1024 * 1024
 
 _LATE_SECONDS = 5.0
 """Time to store an answer that took as long as it may."""
+
+_STORE_PAUSES = 1, 2, 4, 8, *[15] * 16
+"""Seconds between the tries to store a background response; some minutes together."""
+
+_AT_ONCE = 500
+"""References that are resolved in one portion."""
+
+_MARK_BYTES = 32
+"""Memory of a bracket, colon or comma while a list is cut into its items."""
 
 _ECHOED: dict[str, Any] = dict.fromkeys(
     "instructions max_output_tokens max_tool_calls prompt_cache_key model user".split()
@@ -63,14 +74,16 @@ class Responses:
         store: Keeps responses.
         settings: The configuration.
         turns: Runs long conversions.
+        held: Limits the memory of requests.
     """
 
     name = "responses"
 
-    def __init__(self, store: ResponseStore, settings: Settings, turns: Turns) -> None:
+    def __init__(self, store: ResponseStore, settings: Settings, turns: Turns, held: HeldBytes) -> None:
         self.store = store
         self.running: dict[tuple[str, str], _Serving] = {}
         self._turns = turns
+        self._held = held
         self._limits = settings.server.json_limits
         self._max_bytes = settings.server.max_body_bytes
         self._longest_seconds = settings.relay.total_timeout_seconds + _LATE_SECONDS
@@ -105,9 +118,11 @@ class Responses:
         # The response's id leads to the request, unless the client named that: it may do so again.
         digits = os.urandom(16).hex() if b"x-request-id" in asked.headers else str(request_id)
         head = _head(fields, f"resp_{digits}", conversation)
-        record, warnings = None, list(chat.warnings)
+        record, warnings, written = None, list(chat.warnings), orjson.dumps(head)
+        # As it is here, in the record, and in the answer; a client may read none of a stream's three.
+        asked.hold(len(written) * (5 if streams else 3))
         if store is not False:
-            record = Record(Raw(orjson.dumps(head)), input=Raw(body_of(items)), before=ids)
+            record = Record(Raw(written), input=Raw(body_of(items)), before=ids)
             asked.hold(size := len(bytes(record.input)))
             try:
                 await self.store.check(owner, size)
@@ -164,9 +179,7 @@ class Responses:
             raise invalid(param, problem, "chain_too_long")
         return ids, await self._items(parts, owner, asked.hold)
 
-    async def _items(
-        self, parts: Sequence[Raw], owner: str, hold: Callable[[int], None] = lambda _size: None
-    ) -> list[Any]:
+    async def _items(self, parts: Iterable[Raw], owner: str, hold: Callable[[int], None]) -> list[Any]:
         """The items of stored lists."""
         data = b'{"parts":[%b]}' % b",".join(map(bytes, parts))
         found = await self._turns.run(parsed_object(data, self._limits, hold), owner)
@@ -174,29 +187,12 @@ class Responses:
 
     async def _resolved(self, items: list[Any], asked: DialectRequest) -> list[Any]:
         """Items, with those that references stand for."""
-        if "item_reference" not in [item.get("type") for item in items if isinstance(item, dict)]:
-            return items
-        owner, total, resolved = asked.caller.tenant.id, 0, []
-        known: dict[str, list[Any]] = {}
-        for at, item in enumerate(items):
-            if not isinstance(item, dict) or item.get("type") != "item_reference":
-                resolved.append(item)
-                continue
-            given, param = str(item.get("id")), f"input[{at}].id"
-            if (found := _ITEM_ID.fullmatch(given)) is None:
-                raise unknown(given, param)
-            source, position = found[1] + found[2], int(found[3], 16)
-            if source not in known and len(known) < _MAX_CHAIN:
-                record = await self.store.one(owner, f"resp_{found[1]}", param)
-                known[source] = await self._items([record.input if found[2] else record.output], owner, asked.hold)
-            if position >= len(stored := known.get(source, [])):
-                raise unknown(given, param)
-            total += len(body_of(stored[position]))
-            if total > self._max_bytes:
-                problem = f"refers to more than {self._max_bytes} bytes (server.max_body_bytes)"
-                raise invalid(param, problem, "chain_too_long")
-            resolved.append(stored[position])
-        return resolved
+        owner, known = asked.caller.tenant.id, dict[str, list[Any]]()
+        for source, param in (await self._turns.run(_sources(items), owner)).items():
+            record = await self.store.one(owner, f"resp_{source[:32]}", param)
+            part = record.input if source[32:] else record.output
+            known[source] = await self._items([part], owner, asked.hold)
+        return await self._turns.run(_referred(items, known, self._max_bytes), owner) if known else items
 
     def begin(self, key: tuple[str, str], serving: "_Serving") -> None:
         """Count an answer that goes on without its client.
@@ -210,12 +206,25 @@ class Responses:
             raise Overloaded(problem, retry_after_seconds=1)
         self.running[key] = serving
 
-    def add_routes(self, app: HttpRoutes, caller: Callable[[Request, str], Caller]) -> None:
+    def add_routes(
+        self, app: HttpRoutes, caller: Callable[[Request, str], Caller], admit: Callable[[Request, str], Grant]
+    ) -> None:
         """Add the routes of stored responses."""
 
-        async def stored(request: Request) -> tuple[str, str, Record]:
+        @asynccontextmanager
+        async def stored(request: Request, *, counts: bool = False) -> AsyncIterator[tuple[Share, str, Record]]:
+            """A response. A request about one that is being made counts in no limit: the response itself does."""
             owner, id_ = caller(request, PATH).tenant.id, request.path_params["id"]
-            return owner, id_, await self.store.one(owner, id_ if _ID.fullmatch(id_) else "")
+            grant = admit(request, PATH) if counts or (owner, id_) not in self.running else None
+            share = Share(self._held, owner)
+            try:
+                record = await self.store.one(owner, id_ if _ID.fullmatch(id_) else "")
+                share.add(sum(memoryview(part).nbytes for part in (record.head, record.input, record.output)))
+                yield share, id_, record
+            finally:
+                share.drop(share.size)
+                if grant is not None:
+                    grant.release()
 
         async def offered(request: Request) -> Response:
             problem = f"{request.method} is not allowed here; use POST."
@@ -225,30 +234,31 @@ class Responses:
             raise refusal
 
         async def one(request: Request) -> Response:
-            owner, id_, record = await stored(request)
-            if request.method == "DELETE":
-                await self.store.remove(owner, id_)
-                self._stop(owner, id_)
-                return JSONResponse({"id": id_, "object": "response", "deleted": True})
-            if request.query_params.get("stream", "false") != "false":
-                raise invalid("stream", "is not served for stored responses", "unsupported_parameter")
-            return _whole(record, self._state(record))
+            async with stored(request) as (share, id_, record):
+                if request.method == "DELETE":
+                    await self.store.remove(share.tenant, id_)
+                    self._stop(share.tenant, id_)
+                    return JSONResponse({"id": id_, "object": "response", "deleted": True})
+                if request.query_params.get("stream", "false") != "false":
+                    raise invalid("stream", "is not served for stored responses", "unsupported_parameter")
+                return _whole(record, self._state(record))
 
         async def cancel(request: Request) -> Response:
-            owner, id_, record = await stored(request)
-            state = self._state(record)
-            if not state["background"]:
-                raise BadRequest("Only a response with `background: true` can be cancelled.", code="not_background")
-            if state["status"] == "in_progress":
-                self._stop(owner, id_)
-                state["status"] = "cancelled"
-                await self.store.keep(owner, id_, record)
-            return _whole(record, state)
+            async with stored(request) as (share, id_, record):
+                state = self._state(record)
+                if not state["background"]:
+                    problem = "Only a response with `background: true` can be cancelled."
+                    raise BadRequest(problem, code="not_background")
+                if state["status"] == "in_progress":
+                    self._stop(share.tenant, id_)
+                    state["status"] = "cancelled"
+                    await self.store.keep(share.tenant, id_, record)
+                return _whole(record, state)
 
         async def input_items(request: Request) -> Response:
-            owner, id_, record = await stored(request)
-            given = await self._items([record.input], owner)
-            return JSONResponse(_page([_listed(item, id_, at) for at, item in enumerate(given)], request.query_params))
+            async with stored(request, counts=True) as (share, id_, record):
+                page = _page(bytes(record.input), id_, request.query_params, self._limits, share.add)
+                return Response(await self._turns.run(page, share.tenant), media_type="application/json")
 
         async def compact(_: Request) -> Response:
             problem = "Compaction is not served. Give Codex' provider another name than OpenAI: it then summarizes."
@@ -330,7 +340,7 @@ class _Serving(TranslatingSink):
             if not self.gone:
                 await self._end()
         except asyncio.CancelledError:
-            if not (self._is_detached and self.gone):
+            if not (self._is_detached and (self.gone or self.interrupted)):
                 raise
         except GatewayError as error:
             await self._fail(error)
@@ -371,13 +381,26 @@ class _Serving(TranslatingSink):
             self._sink.write(self._last + self._answer.final(), more=False)
         elif self._response is not None and not self._is_early:
             status, headers, body = self._response
-            super().respond(status, headers + ([] if is_stored else [(b"x-gateway-warning", b"not stored")]), body)
+            if not is_stored:
+                headers.append((b"x-gateway-warning", b"not stored"))
+                body = orjson.dumps(self._answer.response())
+            super().respond(status, headers, body)
+        if self._background and not is_stored:
+            await self._store_again()
 
     async def _fail(self, error: GatewayError) -> None:
         """Store the failure of an answer without a client: its clients would ask for it without end."""
         if self._is_detached:
             self._answer.broken(ApiProblem(error.status, error.type, error.message))
-            await self._stored()
+            if not await self._stored() and self._is_early:
+                await self._store_again()
+
+    async def _store_again(self) -> None:
+        """Try to store a background response until that succeeds. Its clients ask for it without end."""
+        for pause in _STORE_PAUSES:
+            await asyncio.sleep(pause)
+            if await self._stored():
+                break
 
     async def _stored(self) -> bool:
         """Store the response as it is now; returns whether it is stored, if it is to be."""
@@ -423,26 +446,88 @@ def _whole(record: Record, state: Mapping[str, Any]) -> Response:
     return Response(b'%b,%b,"output":%b}' % parts, media_type="application/json")
 
 
-def _listed(item: Mapping[str, Any], response: str, at: int) -> dict[str, Any]:
+def _listed(item: Mapping[str, Any], id_: str) -> dict[str, Any]:
     """An item of the input, in the form in which it is listed."""
-    listed = {"type": "message", **item, "id": f"msg_{response[5:]}i{at:04x}"}
+    listed = {"type": "message", **item, "id": id_}
     if isinstance(text := listed.get("content"), str):
         kind = "output_text" if listed.get("role") == "assistant" else "input_text"
         listed["content"] = [{"type": kind, "text": text}]
     return listed
 
 
-def _page(items: list[dict[str, Any]], asked: Mapping[str, str]) -> dict[str, Any]:
-    """A page of a list, as the parameters ``limit``, ``order`` and ``after`` ask for it."""
+def _page(
+    items: bytes, response: str, asked: Mapping[str, str], limits: JsonLimits, hold: Callable[[int], None]
+) -> Portioned[bytes]:
+    """A page of a response's input, as the parameters ``limit``, ``order`` and ``after`` ask for it.
+
+    Only the items of the page are parsed.
+    """
     limit, order, after = asked.get("limit", "20"), asked.get("order", "desc"), asked.get("after")
     if limit not in map(str, range(1, 101)):
         raise invalid("limit", "must be 1 to 100")
     if order not in ("asc", "desc"):
         raise invalid("order", "must be asc or desc")
-    ordered = items if order == "asc" else items[::-1]
-    start = 0 if after is None else next((at for at, item in enumerate(ordered, 1) if item["id"] == after), -1)
-    if start < 0:
-        raise invalid("after", "names no item of this response")
-    page = ordered[start : start + int(limit)]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": page, "has_more": start + len(page) < len(items), **ends}
+    for start in range(0, len(items), PORTION):
+        hold(_MARK_BYTES * sum(upper_bounds(items[start : start + PORTION])))
+        yield
+    marks = yield from scanned(items, JsonLimits(*[len(items) + 1] * 4))
+    at = marks.at[marks.depth == 1]  # in front of and behind every item, all of which are objects
+    ordered = range(len(at) // 2)[:: 1 if order == "asc" else -1]
+    if after is not None:
+        found = _ITEM_ID.fullmatch(after)
+        last = int(found[3], 16) if found else -1
+        if last not in ordered or after != _input_id(response, last):
+            raise invalid("after", "names no item of this response")
+        ordered = ordered[ordered.index(last) + 1 :]
+    page, data = ordered[: int(limit)], []
+    for number in page:
+        item = yield from parsed_object(items[at[2 * number] + 1 : at[2 * number + 1] + 1], limits, hold)
+        data.append(body_of(_listed(item, _input_id(response, number))))
+        hold(len(data[-1]))
+        yield
+    first, last_id = (_input_id(response, page[end]) if page else None for end in (0, -1))
+    ends = {"object": "list", "has_more": len(page) < len(ordered), "first_id": first, "last_id": last_id}
+    return b'%b,"data":[%b]}' % (orjson.dumps(ends)[:-1], b",".join(data))
+
+
+def _input_id(response: str, number: int) -> str:
+    return f"msg_{response[5:]}i{number:04x}"
+
+
+def _reference(item: Any, param: str) -> tuple[str, int] | None:
+    """Which list an item refers to, and its position there; None if it is no reference."""
+    if not isinstance(item, dict) or item.get("type") != "item_reference":
+        return None
+    if (found := _ITEM_ID.fullmatch(given := text_at(item, "id", param))) is None:
+        raise unknown(given, f"{param}.id")
+    return found[1] + found[2], int(found[3], 16)
+
+
+def _sources(items: Sequence[Any]) -> Portioned[dict[str, str]]:
+    """The lists that items refer to, and where the first reference to each stands."""
+    sources: dict[str, str] = {}
+    for at, item in enumerate(items):
+        if (found := _reference(item, f"input[{at}]")) is not None and len(sources) < _MAX_CHAIN:
+            sources.setdefault(found[0], f"input[{at}].id")
+        if at % _AT_ONCE == _AT_ONCE - 1:
+            yield
+    return sources
+
+
+def _referred(items: Sequence[Any], known: Mapping[str, Sequence[Any]], max_bytes: int) -> Portioned[list[Any]]:
+    """Items, with those of ``known`` lists in place of references."""
+    total, resolved = 0, []
+    for at, item in enumerate(items):
+        if (found := _reference(item, f"input[{at}]")) is not None:
+            stored = known.get(found[0], ())
+            if found[1] >= len(stored):
+                raise unknown(item["id"], f"input[{at}].id")
+            item = stored[found[1]]
+            total += len(body_of(item))
+            if total > max_bytes:
+                problem = f"refers to more than {max_bytes} bytes (server.max_body_bytes)"
+                raise invalid(f"input[{at}].id", problem, "chain_too_long")
+        resolved.append(item)
+        if at % _AT_ONCE == _AT_ONCE - 1:
+            yield
+    return resolved
