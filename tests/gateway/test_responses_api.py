@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import time
 
 import openai
 import pytest
@@ -14,6 +15,7 @@ from tenancy import SECRET, key, sections, tenant
 
 PATH = "/v1/responses"
 MAIL = "Write to anna.smith@example.org."
+MIB = 1024 * 1024
 WEATHER = {
     "type": "function",
     "name": "weather",
@@ -727,3 +729,157 @@ async def test_an_id_that_is_none_is_refused_in_whole_words(gateway, given):
     answer = await gateway.http.get(f"{PATH}/{given}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
     assert answer.json()["error"]["message"].startswith("The id is not known: ")
+
+
+# Limits of stored responses
+
+SHORT_ITEM = {"role": "user", "content": "x"}
+
+
+async def test_requests_about_stored_responses_count_in_their_tenants_limits(engine, start_gateway):
+    rate = {"requests_per_second": 0.01}
+    gateway = await start_gateway(engine, **sections(tenant("a", **rate), tenant("b", concurrent=1)))
+    gateway.http.headers["authorization"] = f"Bearer {key('a')}"
+    made = (await gateway.http.post(PATH, json={**SHORT, "input": "Hello."})).json()["id"]
+    for method, path in (("GET", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("DELETE", "")):
+        answer = await gateway.http.request(method, f"{PATH}/{made}{path}")
+        problem(answer, 429, "rate_limit_exceeded")
+        assert int(answer.headers["retry-after"]) > 1
+    assert (await gateway.metrics()).value("gateway_requests_total", status="429", endpoint=PATH) == 4
+    # What asks for a running response, or ends it, is not refused because it runs.
+    gateway.http.headers["authorization"] = f"Bearer {key('b')}"
+    held_answers(engine)
+    made = (await gateway.http.post(PATH, json={**SHORT, "input": "Hello.", "background": True})).json()["id"]
+    problem(await gateway.http.get(f"{PATH}/{made}/input_items"), 429, "rate_limit_exceeded")
+    assert (await gateway.http.get(f"{PATH}/{made}")).json()["status"] == "in_progress"
+    assert (await gateway.http.post(f"{PATH}/{made}/cancel")).json()["status"] == "cancelled"
+
+    async def over():
+        return (await gateway.http.get(f"{PATH}/{made}/input_items")).status_code == 200
+
+    await eventually(over)
+
+
+async def test_the_memory_of_listed_items_is_limited(scripted, start_gateway):
+    gateway = await start_gateway(scripted, server={"max_body_bytes": 2 * MIB, "max_held_mib": 24})
+    made = await post_items(gateway, [SHORT_ITEM] * 30_000)
+    listed = f"{PATH}/{made}/input_items?limit=1"
+    answers = await asyncio.gather(*(gateway.http.get(listed) for _ in range(16)))
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert 0 < len(refused) < 16
+    for answer in refused:
+        problem(answer, 503, "memory_full")
+    assert (await gateway.http.get(listed)).status_code == 200
+
+
+async def post_items(gateway, items):
+    body = json.dumps({"model": "demo", "max_output_tokens": 1, "input": items}).encode()
+    answer = await gateway.send(body, PATH)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["id"]
+
+
+async def longest_step(work):
+    """The CPU seconds of the longest iteration of the event loop until some work is done, and its result."""
+    task, longest = asyncio.ensure_future(work), 0.0
+    while not task.done():
+        before = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - before)
+    return longest, await task
+
+
+async def test_long_inputs_are_listed_and_referred_to_in_portions(behind):
+    made = await post_items(behind, [{"role": "user", "content": f"{n:060}"} for n in range(49_000)])
+    step, answer = await longest_step(behind.http.get(f"{PATH}/{made}/input_items?limit=1"))
+    page = answer.json()
+    assert [item["content"][0]["text"] for item in page["data"]] == [f"{48_999:060}"]
+    assert (page["first_id"], page["has_more"]) == (page["data"][0]["id"], True)
+    assert step < 0.08
+    references = [{"type": "item_reference", "id": f"msg_{made[5:]}i{n:04x}"} for n in range(49_001)]
+    body = json.dumps({**SHORT, "input": references}).encode()
+    step, answer = await longest_step(behind.send(body, PATH))
+    problem(answer, 404, param="input[49000].id")
+    assert step < 0.08
+
+
+async def test_every_page_of_a_list_follows_the_one_before(behind):
+    items = [{"role": "user", "content": text} for text in ("a,b", "[{", 'c"}', "é", "e" * 100_000)]
+    made = await post_items(behind, items)
+    for order, expected in (("asc", items), ("desc", items[::-1])):
+        found, query = [], f"limit=2&order={order}"
+        for has_more in (True, True, False):
+            page = (await behind.http.get(f"{PATH}/{made}/input_items?{query}")).json()
+            found += [item["content"][0]["text"] for item in page["data"]]
+            assert page["has_more"] == has_more
+            query = f"limit=2&order={order}&after={page['last_id']}"
+        assert found == [item["content"] for item in expected]
+        page = (await behind.http.get(f"{PATH}/{made}/input_items?{query}")).json()
+        assert page == {"object": "list", "data": [], "has_more": False, "first_id": None, "last_id": None}
+    for after in (f"msg_{made[5:]}i0005", f"fc_{made[5:]}i0001", f"msg_{32 * '0'}i0001", f"msg_{made[5:]}0001"):
+        problem(await behind.http.get(f"{PATH}/{made}/input_items?after={after}"), 400, param="after")
+
+
+async def failed_at_redis(gateway):
+    async def failed():
+        return (await gateway.metrics()).value("gateway_state_errors_total", backend="redis") > 0
+
+    await eventually(failed)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_background_response_is_stored_when_redis_is_back(
+    engine, start_gateway, shared_by, redis_server, sdk, stream
+):
+    gateway = await start_gateway(engine, **shared_by)
+    client, released = sdk(gateway), held_answers(engine)
+    made = await client.responses.create(**SHORT, input="Hello.", background=True, stream=stream)
+    events = aiter(made) if stream else None
+    id_ = (await anext(events)).response.id if stream else made.id
+    redis_server.hang()
+    released.set()
+    await failed_at_redis(gateway)
+    if stream:
+        last = [event async for event in events][-1]
+        assert (last.type, last.response.store) == ("response.incomplete", False)
+    redis_server.wake()
+
+    async def stored():
+        try:
+            return (await client.responses.retrieve(id_)).status == "incomplete"
+        except openai.InternalServerError:
+            return False
+
+    await eventually(stored)
+    found = await client.responses.retrieve(id_)
+    assert found.output_text
+    assert found.store is True
+
+
+async def test_a_whole_answer_says_that_it_could_not_be_stored(engine, start_gateway, shared_by, redis_server):
+    gateway = await start_gateway(engine, **shared_by)
+    released = held_answers(engine)
+    asked = asyncio.create_task(gateway.http.post(PATH, json={**SHORT, "input": "Hello."}))
+    await eventually(lambda: is_one(gateway.in_flight()))
+    redis_server.hang()
+    released.set()
+    answer = await asked
+    redis_server.wake()
+    assert (answer.json()["store"], answer.headers["x-gateway-warning"]) == (False, "not stored")
+    assert answer.json()["output"]
+
+
+async def test_what_an_unread_stream_repeats_of_its_request_is_counted(scripted, start_gateway):
+    scripted.says(STREAM_HEAD, delta(content="x"), END)
+    gateway = await start_gateway(scripted, server={"max_body_bytes": 4 * MIB, "max_held_mib": 24})
+    body = json.dumps({**SHORT, "input": "Hello.", "instructions": "x" * 2 * MIB, "stream": True}).encode()
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", gateway.port))
+    connection = Connection(*await asyncio.open_connection(sock=client, limit=4096))
+    try:
+        await connection.send(post(PATH, body))
+        await connection.reader.readuntil(b"response.created")
+        problem(await gateway.send(body, PATH), 503, "memory_full")
+    finally:
+        connection.abort()
