@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
-from gateway.api.dialects.client_fields import invalid, member, text_at
+from gateway.api.dialects.client_fields import invalid, member
 from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
 from gateway.api.dialects.responses import NAMES, chat_of, items_of
@@ -187,12 +187,31 @@ class Responses:
 
     async def _resolved(self, items: list[Any], asked: DialectRequest) -> list[Any]:
         """Items, with those that references stand for."""
-        owner, known = asked.caller.tenant.id, dict[str, list[Any]]()
-        for source, param in (await self._turns.run(_sources(items), owner)).items():
-            record = await self.store.one(owner, f"resp_{source[:32]}", param)
-            part = record.input if source[32:] else record.output
-            known[source] = await self._items([part], owner, asked.hold)
-        return await self._turns.run(_referred(items, known, self._max_bytes), owner) if known else items
+        if "item_reference" not in [item.get("type") for item in items if isinstance(item, dict)]:
+            return items
+        owner, total, resolved = asked.caller.tenant.id, 0, []
+        known: dict[str, list[Any]] = {}
+        for at, item in enumerate(items):
+            if at % _AT_ONCE == _AT_ONCE - 1:
+                await self._turns.run(_pause(), owner)
+            if not isinstance(item, dict) or item.get("type") != "item_reference":
+                resolved.append(item)
+                continue
+            given, param = str(item.get("id")), f"input[{at}].id"
+            if (found := _ITEM_ID.fullmatch(given)) is None:
+                raise unknown(given, param)
+            source, position = found[1] + found[2], int(found[3], 16)
+            if source not in known and len(known) < _MAX_CHAIN:
+                record = await self.store.one(owner, f"resp_{found[1]}", param)
+                known[source] = await self._items([record.input if found[2] else record.output], owner, asked.hold)
+            if position >= len(stored := known.get(source, [])):
+                raise unknown(given, param)
+            total += len(body_of(stored[position]))
+            if total > self._max_bytes:
+                problem = f"refers to more than {self._max_bytes} bytes (server.max_body_bytes)"
+                raise invalid(param, problem, "chain_too_long")
+            resolved.append(stored[position])
+        return resolved
 
     def begin(self, key: tuple[str, str], serving: "_Serving") -> None:
         """Count an answer that goes on without its client.
@@ -212,17 +231,13 @@ class Responses:
         """Add the routes of stored responses."""
 
         @asynccontextmanager
-        async def stored(request: Request, *, counts: bool = False) -> AsyncIterator[tuple[Share, str, Record]]:
+        async def stored(request: Request, *, counts: bool = False) -> AsyncIterator[tuple[str, str, Record]]:
             """A response. A request about one that is being made counts in no limit: the response itself does."""
             owner, id_ = caller(request, PATH).tenant.id, request.path_params["id"]
             grant = admit(request, PATH) if counts or (owner, id_) not in self.running else None
-            share = Share(self._held, owner)
             try:
-                record = await self.store.one(owner, id_ if _ID.fullmatch(id_) else "")
-                share.add(sum(memoryview(part).nbytes for part in (record.head, record.input, record.output)))
-                yield share, id_, record
+                yield owner, id_, await self.store.one(owner, id_ if _ID.fullmatch(id_) else "")
             finally:
-                share.drop(share.size)
                 if grant is not None:
                     grant.release()
 
@@ -234,31 +249,35 @@ class Responses:
             raise refusal
 
         async def one(request: Request) -> Response:
-            async with stored(request) as (share, id_, record):
+            async with stored(request) as (owner, id_, record):
                 if request.method == "DELETE":
-                    await self.store.remove(share.tenant, id_)
-                    self._stop(share.tenant, id_)
+                    await self.store.remove(owner, id_)
+                    self._stop(owner, id_)
                     return JSONResponse({"id": id_, "object": "response", "deleted": True})
                 if request.query_params.get("stream", "false") != "false":
                     raise invalid("stream", "is not served for stored responses", "unsupported_parameter")
                 return _whole(record, self._state(record))
 
         async def cancel(request: Request) -> Response:
-            async with stored(request) as (share, id_, record):
+            async with stored(request) as (owner, id_, record):
                 state = self._state(record)
                 if not state["background"]:
                     problem = "Only a response with `background: true` can be cancelled."
                     raise BadRequest(problem, code="not_background")
                 if state["status"] == "in_progress":
-                    self._stop(share.tenant, id_)
+                    self._stop(owner, id_)
                     state["status"] = "cancelled"
-                    await self.store.keep(share.tenant, id_, record)
+                    await self.store.keep(owner, id_, record)
                 return _whole(record, state)
 
         async def input_items(request: Request) -> Response:
-            async with stored(request, counts=True) as (share, id_, record):
+            async with stored(request, counts=True) as (owner, id_, record):
+                share = Share(self._held, owner)
                 page = _page(bytes(record.input), id_, request.query_params, self._limits, share.add)
-                return Response(await self._turns.run(page, share.tenant), media_type="application/json")
+                try:
+                    return Response(await self._turns.run(page, owner), media_type="application/json")
+                finally:
+                    share.drop(share.size)
 
         async def compact(_: Request) -> Response:
             problem = "Compaction is not served. Give Codex' provider another name than OpenAI: it then summarizes."
@@ -467,6 +486,7 @@ def _page(
         raise invalid("limit", "must be 1 to 100")
     if order not in ("asc", "desc"):
         raise invalid("order", "must be asc or desc")
+    hold(len(items))
     for start in range(0, len(items), PORTION):
         hold(_MARK_BYTES * sum(upper_bounds(items[start : start + PORTION])))
         yield
@@ -485,49 +505,14 @@ def _page(
         data.append(body_of(_listed(item, _input_id(response, number))))
         hold(len(data[-1]))
         yield
-    first, last_id = (_input_id(response, page[end]) if page else None for end in (0, -1))
-    ends = {"object": "list", "has_more": len(page) < len(ordered), "first_id": first, "last_id": last_id}
-    return b'%b,"data":[%b]}' % (orjson.dumps(ends)[:-1], b",".join(data))
+    ends = [_input_id(response, each) for each in (*page[:1], *page[-1:])] or [None, None]
+    listed = {"object": "list", "has_more": len(page) < len(ordered), "first_id": ends[0], "last_id": ends[1]}
+    return b'%b,"data":[%b]}' % (orjson.dumps(listed)[:-1], b",".join(data))
 
 
 def _input_id(response: str, number: int) -> str:
     return f"msg_{response[5:]}i{number:04x}"
 
 
-def _reference(item: Any, param: str) -> tuple[str, int] | None:
-    """Which list an item refers to, and its position there; None if it is no reference."""
-    if not isinstance(item, dict) or item.get("type") != "item_reference":
-        return None
-    if (found := _ITEM_ID.fullmatch(given := text_at(item, "id", param))) is None:
-        raise unknown(given, f"{param}.id")
-    return found[1] + found[2], int(found[3], 16)
-
-
-def _sources(items: Sequence[Any]) -> Portioned[dict[str, str]]:
-    """The lists that items refer to, and where the first reference to each stands."""
-    sources: dict[str, str] = {}
-    for at, item in enumerate(items):
-        if (found := _reference(item, f"input[{at}]")) is not None and len(sources) < _MAX_CHAIN:
-            sources.setdefault(found[0], f"input[{at}].id")
-        if at % _AT_ONCE == _AT_ONCE - 1:
-            yield
-    return sources
-
-
-def _referred(items: Sequence[Any], known: Mapping[str, Sequence[Any]], max_bytes: int) -> Portioned[list[Any]]:
-    """Items, with those of ``known`` lists in place of references."""
-    total, resolved = 0, []
-    for at, item in enumerate(items):
-        if (found := _reference(item, f"input[{at}]")) is not None:
-            stored = known.get(found[0], ())
-            if found[1] >= len(stored):
-                raise unknown(item["id"], f"input[{at}].id")
-            item = stored[found[1]]
-            total += len(body_of(item))
-            if total > max_bytes:
-                problem = f"refers to more than {max_bytes} bytes (server.max_body_bytes)"
-                raise invalid(f"input[{at}].id", problem, "chain_too_long")
-        resolved.append(item)
-        if at % _AT_ONCE == _AT_ONCE - 1:
-            yield
-    return resolved
+def _pause() -> Portioned[None]:
+    yield
