@@ -113,10 +113,8 @@ def build_routes(
         return _checked(request, path, lambda headers, peer: gate.identify(headers, peer, time.time()))
 
     def _admitted(request: Request, path: str) -> Grant:
-        def admit(headers: Headers, peer: str) -> Grant:
-            return gate.admit(headers, dict(headers), peer, time.time(), time.monotonic())
-
-        return _checked(request, path, admit)
+        now = time.time(), time.monotonic()
+        return _checked(request, path, lambda headers, peer: gate.admit(headers, dict(headers), peer, *now))
 
     def _allowed(request: Request) -> list[str]:
         caller = _caller(request, _MODELS)

@@ -27,8 +27,7 @@ from gateway.api.parse import parsed_object
 from gateway.config.settings import Settings
 from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, Overloaded
 from gateway.core.http_methods import HttpRoutes
-from gateway.core.ids import RequestId
-from gateway.core.json_portions import PORTION, JsonLimits, scanned, upper_bounds
+from gateway.core.ids import RequestId, TenantId
 from gateway.core.portions import Portioned
 from gateway.core.ports import Grant, Sink
 from gateway.core.tenant import Caller
@@ -54,9 +53,6 @@ _STORE_PAUSES = 1, 2, 4, 8, *[15] * 16
 
 _AT_ONCE = 500
 """References that are resolved in one portion."""
-
-_MARK_BYTES = 32
-"""Memory of a bracket, colon or comma while a list is cut into its items."""
 
 _ECHOED: dict[str, Any] = dict.fromkeys(
     "instructions max_output_tokens max_tool_calls prompt_cache_key model user".split()
@@ -231,7 +227,7 @@ class Responses:
         """Add the routes of stored responses."""
 
         @asynccontextmanager
-        async def stored(request: Request, *, counts: bool = False) -> AsyncIterator[tuple[str, str, Record]]:
+        async def stored(request: Request, *, counts: bool = False) -> AsyncIterator[tuple[TenantId, str, Record]]:
             """A response. A request about one that is being made counts in no limit: the response itself does."""
             owner, id_ = caller(request, PATH).tenant.id, request.path_params["id"]
             grant = admit(request, PATH) if counts or (owner, id_) not in self.running else None
@@ -273,9 +269,9 @@ class Responses:
         async def input_items(request: Request) -> Response:
             async with stored(request, counts=True) as (owner, id_, record):
                 share = Share(self._held, owner)
-                page = _page(bytes(record.input), id_, request.query_params, self._limits, share.add)
                 try:
-                    return Response(await self._turns.run(page, owner), media_type="application/json")
+                    page = _page(await self._items([record.input], owner, share.add), id_, request.query_params)
+                    return Response(body_of(page), media_type="application/json")
                 finally:
                     share.drop(share.size)
 
@@ -402,7 +398,7 @@ class _Serving(TranslatingSink):
             status, headers, body = self._response
             if not is_stored:
                 headers.append((b"x-gateway-warning", b"not stored"))
-                body = orjson.dumps(self._answer.response())
+                body = orjson.dumps(self._answer.response()) if status == 200 else body
             super().respond(status, headers, body)
         if self._background and not is_stored:
             await self._store_again()
@@ -474,44 +470,22 @@ def _listed(item: Mapping[str, Any], id_: str) -> dict[str, Any]:
     return listed
 
 
-def _page(
-    items: bytes, response: str, asked: Mapping[str, str], limits: JsonLimits, hold: Callable[[int], None]
-) -> Portioned[bytes]:
-    """A page of a response's input, as the parameters ``limit``, ``order`` and ``after`` ask for it.
-
-    Only the items of the page are parsed.
-    """
+def _page(items: Sequence[Mapping[str, Any]], response: str, asked: Mapping[str, str]) -> dict[str, Any]:
+    """A page of a response's input, as the parameters ``limit``, ``order`` and ``after`` ask for it."""
     limit, order, after = asked.get("limit", "20"), asked.get("order", "desc"), asked.get("after")
     if limit not in map(str, range(1, 101)):
         raise invalid("limit", "must be 1 to 100")
     if order not in ("asc", "desc"):
         raise invalid("order", "must be asc or desc")
-    hold(len(items))
-    for start in range(0, len(items), PORTION):
-        hold(_MARK_BYTES * sum(upper_bounds(items[start : start + PORTION])))
-        yield
-    marks = yield from scanned(items, JsonLimits(*[len(items) + 1] * 4))
-    at = marks.at[marks.depth == 1]  # in front of and behind every item, all of which are objects
-    ordered = range(len(at) // 2)[:: 1 if order == "asc" else -1]
+    rest, id_ = range(len(items))[:: 1 if order == "asc" else -1], f"msg_{response[5:]}i{{:04x}}".format
     if after is not None:
-        found = _ITEM_ID.fullmatch(after)
-        last = int(found[3], 16) if found else -1
-        if last not in ordered or after != _input_id(response, last):
+        last = int(found[3], 16) if (found := _ITEM_ID.fullmatch(after)) else -1
+        if last not in rest or after != id_(last):
             raise invalid("after", "names no item of this response")
-        ordered = ordered[ordered.index(last) + 1 :]
-    page, data = ordered[: int(limit)], []
-    for number in page:
-        item = yield from parsed_object(items[at[2 * number] + 1 : at[2 * number + 1] + 1], limits, hold)
-        data.append(body_of(_listed(item, _input_id(response, number))))
-        hold(len(data[-1]))
-        yield
-    ends = [_input_id(response, each) for each in (*page[:1], *page[-1:])] or [None, None]
-    listed = {"object": "list", "has_more": len(page) < len(ordered), "first_id": ends[0], "last_id": ends[1]}
-    return b'%b,"data":[%b]}' % (orjson.dumps(listed)[:-1], b",".join(data))
-
-
-def _input_id(response: str, number: int) -> str:
-    return f"msg_{response[5:]}i{number:04x}"
+        rest = rest[rest.index(last) + 1 :]
+    page = [_listed(items[at], id_(at)) for at in rest[: int(limit)]]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": page, "has_more": len(page) < len(rest), **ends}
 
 
 def _pause() -> Portioned[None]:
