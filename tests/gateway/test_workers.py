@@ -22,6 +22,7 @@ from running_gateway import CHAT, Metrics, eventually
 from serving import COMMAND, Serving
 
 from gateway.core.api_keys import hash_key
+from gateway.simulator.simulated_engine import SimulatedEngine
 
 BODY = b'{"model":"demo","max_tokens":%d,"ignore_eos":true,"stream":%s,"messages":[{"role":"user","content":"Hi"}]}'
 READY_SECONDS = 60.0
@@ -240,6 +241,11 @@ async def _rest(stream: Connection) -> bytes:
     return reported
 
 
+def asked(engine: SimulatedEngine) -> list[Any]:
+    """The chat requests that an engine got; starting workers ask for other things."""
+    return [each for each in engine.requests if each.path == CHAT]
+
+
 async def test_orders_hold_for_all_and_for_those_that_come_later(several, start_engine):
     engines = [await start_engine() for _ in range(2)]
     urls = [engine.url.removeprefix("http://") for engine in engines]
@@ -253,9 +259,9 @@ async def test_orders_hold_for_all_and_for_those_that_come_later(several, start_
     for replaced in (False, True):
         if replaced:
             await running.kill_one()
-        before = [len(engine.requests) for engine in engines]
+        before = [len(asked(engine)) for engine in engines]
         await running.ask(40)
-        new = [engine.requests[count:] for engine, count in zip(engines, before, strict=True)]
+        new = [asked(engine)[count:] for engine, count in zip(engines, before, strict=True)]
         assert [len(requests) for requests in new] == [0, 40]
         # Made unreachable: what was cached before the reset has no salt.
         assert all("cache_salt" in json.loads(request.body) for request in new[1])
@@ -266,10 +272,10 @@ async def test_orders_hold_for_all_and_for_those_that_come_later(several, start_
     reported = await running.order("/admin/api/replicas/drain", replica=urls[0], drain=False)
     assert (reported["draining"], reported["everywhere"]) == (False, False)
     await running.kill_one()
-    before = len(engines[0].requests)
+    before = len(asked(engines[0]))
     await running.order("/admin/api/replicas/drain", replica=urls[1], drain=True)
     await running.ask(20)
-    assert len(engines[0].requests) == before + 20
+    assert len(asked(engines[0])) == before + 20
     refused = await running.admin.post("/admin/api/replicas/drain", json={"replica": "nobody", "drain": True})
     assert refused.json()["error"]["code"] == "unknown_replica"
 
@@ -280,18 +286,15 @@ async def test_an_added_replica_is_one_of_all_and_of_those_that_come_later(sever
     await running.order("/admin/api/replicas", model="demo", url=engines[1].url, id="added")
     await running.order("/admin/api/replicas/drain", replica=engines[0].url.removeprefix("http://"), drain=True)
 
-    def asked(engine) -> int:
-        return sum(each.path == CHAT for each in engine.requests)  # starting workers ask for other things
-
     async def is_up():
         shown = (await running.shown("/admin/api/replicas"))["replicas"]
         return any(row["id"] == "added" and row["up"] for row in shown)
 
     for _ in range(2):
         await eventually(is_up)
-        before = [asked(engine) for engine in engines]
+        before = [len(asked(engine)) for engine in engines]
         await running.ask(20)
-        assert [asked(engine) for engine in engines] == [before[0], before[1] + 20]
+        assert [len(asked(engine)) for engine in engines] == [before[0], before[1] + 20]
         await running.kill_one()
     removed = await running.admin.delete("/admin/api/replicas/added")
     assert (removed.status_code, removed.json()) == (200, {"replica": "added"})
