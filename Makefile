@@ -17,11 +17,11 @@ test-unit: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m tests.parts fast
 
-# Every test, and property tests with more examples: what `.ci/run` runs.
+# Every test but the longest, property tests with more examples: what `.ci/run` runs.
 test-all: .venv/installed
 	$(BIN)/python -m tests.parts all
 
-# Property tests with many examples; a longer run, on its own.
+# The longest tests, and property tests with many examples; a longer run, on its own.
 test-deep: .venv/installed
 	$(BIN)/python -m tests.parts deep
 

@@ -2,8 +2,8 @@
 
 - ``unit`` (``make test-unit``): packages without I/O.
 - ``fast`` (``make test``): everything that is not marked ``slow``.
-- ``all`` (``make test-all``, and ``.ci/run``): every test, property tests with more examples.
-- ``deep`` (``make test-deep``): property tests alone, with many examples.
+- ``all`` (``make test-all``, and ``.ci/run``): also those that are, property tests with more examples.
+- ``deep`` (``make test-deep``): what is marked ``long``, and property tests with many examples.
 
 Parts that start processes wait for a part of their time: a few of them use two cores, and with more of them a process
 would wait long for its turn. The others wait in a queue, the longest first. Units fill what is left of the cores, with
@@ -48,10 +48,10 @@ class Level(StrEnum):
 
 
 _SELECTED = {
-    Level.UNIT: "not slow and not engine",
-    Level.FAST: "not slow and not engine",
-    Level.ALL: "not engine",
-    Level.DEEP: "hypothesis and not engine",
+    Level.UNIT: "not slow and not long and not engine",
+    Level.FAST: "not slow and not long and not engine",
+    Level.ALL: "not long and not engine",
+    Level.DEEP: "(hypothesis or long) and not engine",
 }
 _PROFILES = {Level.UNIT: "fast", Level.FAST: "fast", Level.ALL: "more", Level.DEEP: "deep"}
 _AT_ONCE, _UNITS_AT_ONCE = 4, 2

@@ -8,8 +8,8 @@ import pytest
 # The last column: text that stands in front of a figure.
 BENCHMARKS = [
     ("analyze --mib 1", "MiB"),
-    ("canon --rounds 1 --only rules", "parsing"),
-    ("explain --only handing,working --requests 100", "new prompt"),
+    pytest.param("canon --rounds 1 --only rules", "parsing", marks=pytest.mark.long),
+    pytest.param("explain --only handing,working --requests 100", "new prompt", marks=pytest.mark.long),
     ("index --blocks 2000", "blocks"),
     ("request_path --requests 5", "files"),
 ]

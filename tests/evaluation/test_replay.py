@@ -42,7 +42,7 @@ def test_equal_ids_are_equal_tokens() -> None:
     assert ids[0][32:] == prompts.ids(9)[:8] != ids[1][32:40]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_policies_differ_over_sockets_as_they_do_in_the_simulation(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     file.write_bytes(b"".join(trace_lines(conversations(40, seed=1), SIZE)))
