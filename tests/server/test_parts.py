@@ -58,13 +58,13 @@ def test_all_well(monkeypatch, capsys):
     monkeypatch.setattr(parts, "run", run)
     assert parts.main([Level.FAST]) == 0
     assert {name for name, _ in seen} == {part.name for part in [*PARTS, ALONE]}
-    assert all("not slow and not engine" in options for _, options in seen)
+    assert all("not slow and not long and not engine" in options for _, options in seen)
     seen.clear()
     assert parts.main([Level.DEEP, "pure"]) == 0
     ((name, options),) = seen
     assert name == "pure"
     assert "--hypothesis-profile=deep" in options
-    assert "hypothesis and not engine" in options
+    assert "(hypothesis or long) and not engine" in options
 
 
 def test_few_parts_run_at_once_and_those_that_measure_time_after_the_others(monkeypatch):
