@@ -8,10 +8,13 @@ import time
 import openai
 import pytest
 from api_errors import problem
+from patience import HANG_SECONDS
 from raw_http import Connection, post
 from running_gateway import eventually, held_answers
 from scripted_engine import REPLY, STREAM_HEAD, chunk, response
 from tenancy import SECRET, key, sections, tenant
+
+from gateway.api.dialects import responses_dialect
 
 PATH = "/v1/responses"
 MAIL = "Write to anna.smith@example.org."
@@ -854,6 +857,30 @@ async def test_a_background_response_is_stored_when_redis_is_back(
     found = await client.responses.retrieve(id_)
     assert found.output_text
     assert found.store is True
+
+
+async def test_one_whose_stream_is_over_can_be_cancelled_before_it_is_stored(
+    engine, start_gateway, shared_by, redis_server, sdk, monkeypatch
+):
+    monkeypatch.setattr(responses_dialect, "_STORE_PAUSES", (HANG_SECONDS,))
+    gateway = await start_gateway(engine, **shared_by)
+    client, released = sdk(gateway), held_answers(engine)
+    events = aiter(await client.responses.create(**SHORT, input="Hello.", background=True, stream=True))
+    id_ = (await anext(events)).response.id
+    redis_server.hang()
+    released.set()
+    await failed_at_redis(gateway)
+    assert [event async for event in events][-1].response.store is False
+    redis_server.wake()
+    answers = []
+
+    async def cancelled():
+        answers.append(await gateway.http.post(f"{PATH}/{id_}/cancel"))
+        return answers[-1].status_code == 200
+
+    await eventually(cancelled)
+    assert {answer.status_code for answer in answers} <= {200, 503}
+    assert (await client.responses.retrieve(id_)).status == "cancelled"
 
 
 async def test_a_whole_answer_says_that_it_could_not_be_stored(engine, start_gateway, shared_by, redis_server):

@@ -368,9 +368,10 @@ class _Serving(TranslatingSink):
             self._api.running.pop((self._owner, self._id), None)
 
     def cancel(self) -> None:
-        """End the answer, and its stream with an event."""
-        events = self._answer.cut_off("cancelled") + self._answer.final()
-        if self._streamed and self._unread <= _MAX_UNREAD_BYTES:
+        """End the answer, and its stream with an event unless it is over."""
+        is_over = self._last is None and self._answer.state["status"] != "in_progress"
+        events = (self._last or b"") + self._answer.cut_off("cancelled") + self._answer.final()
+        if self._streamed and not is_over and self._unread <= _MAX_UNREAD_BYTES:
             self._sink.write(events, more=False)
         self._sink.cancel()
 
@@ -392,8 +393,9 @@ class _Serving(TranslatingSink):
             self._answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
         if not (is_stored := await self._stored()):
             self._answer.head["store"] = False
-        if self._last is not None and self._unread <= _MAX_UNREAD_BYTES:
-            self._sink.write(self._last + self._answer.final(), more=False)
+        last, self._last = self._last, None
+        if last is not None and self._unread <= _MAX_UNREAD_BYTES:
+            self._sink.write(last + self._answer.final(), more=False)
         elif self._response is not None and not self._is_early:
             status, headers, body = self._response
             if not is_stored:
