@@ -131,7 +131,8 @@ class Explainer:
         if record.held_out is not HeldOut.SALTED:
             self._remember(record, msgspec.structs.replace(kept, conversation=conversation))
         slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
-        slot = self._turns.take(record.request_id, turn_before.request_id if turn_before else None, slot)
+        before = turn_before.request_id if turn_before else None
+        slot = self._turns.take(record.tenant, record.request_id, before, slot)
         return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
 
     def diagnose(self, record: RequestRecord, named: NamedRequest) -> PromptDiagnosis:

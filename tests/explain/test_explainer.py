@@ -183,6 +183,22 @@ def test_a_value_that_stays_in_a_conversation_is_recognized_by_the_next_turn(exp
     assert explainer.explain(asked([*first, *QUESTION, 5], turn, at=3, session="b", request_id="b3")).slot is None
 
 
+def test_a_value_that_stays_is_that_of_the_same_tenants_turn(explainer):
+    first, turn = [1, 2, *SYSTEM], in_system("Bob Kent", "Hi", "Hello.", "And now?")
+    for name, tenant in (("Anna Smith", "one"), ("Carl Webb", "other")):
+        explainer.explain(asked([1, 1, *SYSTEM], in_system(name, "Hi"), tenant=tenant, request_id="a1", session="a"))
+    about = {"session": "b", "request_id": "b1"}
+    own = explainer.explain(asked(first, in_system("Bob Kent", "Hi"), at=1, tenant="one", **about)).slot
+    assert own.regex == "^Customer: (.+)$"
+    # The other tenant's conversation has the same ids, and its value never differed.
+    explainer.explain(asked([1, 1, *SYSTEM], in_system("Carl Webb", "Hi"), at=2, tenant="other", **about))
+    about["request_id"] = "b2"
+    theirs = in_system("Carl Webb", "Hi", "Hello.", "And now?")
+    assert explainer.explain(asked([1, 1, *SYSTEM, *QUESTION], theirs, at=3, tenant="other", **about)).slot is None
+    slot = explainer.explain(asked([*first, *QUESTION], turn, at=4, tenant="one", **about)).slot
+    assert (slot.regex, slot.is_kept) == (own.regex, True)
+
+
 def test_context_that_was_not_stored_is_reported_as_the_cause(explainer):
     block = "\n\n[Current context]\n[context 1] 10:02\n[End]"
     sent = chat("Be brief.", "Hello" + block, "Hi.", "And now?")

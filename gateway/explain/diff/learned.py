@@ -215,12 +215,15 @@ class SlotTurns:
     """The slots found in the latest requests: shows whether a varying value stays the same in a conversation."""
 
     def __init__(self) -> None:
-        self._slots: BoundedCache[str, VaryingSlot] = BoundedCache(_SLOTS_KEPT)
+        self._slots: BoundedCache[tuple[str, str], VaryingSlot] = BoundedCache(_SLOTS_KEPT)
 
-    def take(self, request_id: str, previous_id: str | None, slot: VaryingSlot | None) -> VaryingSlot | None:
+    def take(
+        self, tenant: str, request_id: str, previous_id: str | None, slot: VaryingSlot | None
+    ) -> VaryingSlot | None:
         """The slot to report for a request.
 
         Args:
+            tenant: The request's tenant. Clients may choose ids, so two tenants may have the same ones.
             request_id: The request's id.
             previous_id: Id of the previous turn of its conversation; None without one.
             slot: The slot that differs from the previous turn; None if none differs.
@@ -228,8 +231,8 @@ class SlotTurns:
         Returns:
             The slot; if none differs, that of the previous turn, whose value was kept.
         """
-        before = None if previous_id is None else self._slots.pop(previous_id)
+        before = None if previous_id is None else self._slots.pop((tenant, previous_id))
         if slot is not None:
-            self._slots.put(request_id, slot)
+            self._slots.put((tenant, request_id), slot)
             return slot
         return None if before is None else msgspec.structs.replace(before, is_kept=True)
