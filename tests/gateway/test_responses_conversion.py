@@ -88,6 +88,14 @@ CONVERTED = [
         [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "In short."}]}],
         [{"role": "assistant", "reasoning_content": "In short."}],
     ),
+    (
+        [{**THOUGHT, "content": [{"type": "reasoning_text", "text": text} for text in ("Hm. ", "So.")]}],
+        [{"role": "assistant", "reasoning_content": "Hm. So."}],
+    ),
+    (
+        [{"type": "reasoning", "summary": [{"type": "summary_text", "text": text} for text in ("a", "b", "c")]}],
+        [{"role": "assistant", "reasoning_content": "abc"}],
+    ),
 ]
 
 

@@ -1,7 +1,8 @@
 """OpenAI's Responses API: a request as a chat request, in the way of vLLM's own conversion.
 
-Where it differs: all parts of an assistant's message are kept (vLLM takes the first), and what only the client's vendor
-can read or run (its encrypted reasoning, hosted tools, grammars of tools) is left out with a warning.
+Where it differs: all parts of an assistant's message and of its reasoning are kept (vLLM takes the first), and what
+only the client's vendor can read or run (its encrypted reasoning, hosted tools, grammars of tools) is left out with a
+warning.
 """
 
 import json
@@ -27,6 +28,8 @@ _MOST_WARNINGS = 8
 
 _SEALED = "gateway:"
 """Begins ``encrypted_content`` of the gateway's own."""
+
+COMPACTS_ITSELF = "give Codex' provider another name than OpenAI, and it summarizes by an ordinary request"
 
 _CUSTOM_INPUT = {
     "type": "object",
@@ -157,7 +160,8 @@ class ResponsesChat:
             if (thought := self._reasoning(item, place)) is not None:
                 self._assistant("reasoning_content", thought, place)
         else:
-            problem = f"is {_shown(kind)}, which is not served here: leave the item out"
+            fix = COMPACTS_ITSELF if kind == "compaction_trigger" else "leave the item out"
+            problem = f"is {_shown(kind)}, which is not served here: {fix}"
             raise invalid(f"{place}.type", problem, "unsupported_item")
 
     def add_tool(self, tool: Any, place: str, namespace: str | None = None) -> None:
@@ -227,7 +231,8 @@ class ResponsesChat:
     def _reasoning(self, item: Mapping[str, Any], place: str) -> str | None:
         for name in ("content", "summary"):
             if parts := member(item, name, list, place):
-                return text_at(parts[0] if isinstance(parts[0], dict) else {}, "text", f"{place}.{name}[0]")
+                texts = (part if isinstance(part, dict) else {} for part in parts)
+                return "".join(text_at(part, "text", f"{place}.{name}[{at}]") for at, part in enumerate(texts))
         given = member(item, "encrypted_content", str, place) or _SEALED
         if given.startswith(_SEALED):
             return given.removeprefix(_SEALED)
