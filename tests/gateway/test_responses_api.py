@@ -10,7 +10,7 @@ import pytest
 from api_errors import problem
 from patience import HANG_SECONDS
 from raw_http import Connection, post
-from running_gateway import eventually, held_answers
+from running_gateway import eventually, held_answers, know_each_other
 from scripted_engine import REPLY, STREAM_HEAD, chunk, response
 from tenancy import SECRET, key, sections, tenant
 
@@ -157,12 +157,19 @@ async def test_a_conversation_grows_by_every_response(client, engine):
 async def test_an_item_of_a_stored_response_can_be_referred_to(client, engine):
     first = await client.responses.create(**SHORT, input="Hello.")
     question = (await client.responses.input_items.list(first.id)).data[0].id
-    references = [{"type": "item_reference", "id": each} for each in (question, first.output[0].id)]
+    references = [{"id": question}, {"type": None, "id": question}, {"type": "item_reference", "id": question}]
+    references.append({"id": first.output[0].id})
     await client.responses.create(**SHORT, input=[*references, {"role": "user", "content": "More."}])
-    assert [m["content"] for m in sent_to(engine)[-1]["messages"]] == ["Hello.", first.output_text, "More."]
+    assert [m["content"] for m in sent_to(engine)[-1]["messages"]] == [
+        *(["Hello."] * 3),
+        first.output_text,
+        "More.",
+    ]
     for unknown in ("msg_1", first.output[0].id[:-1] + "9", f"msg_{32 * '0'}0000"):
         with pytest.raises(openai.NotFoundError):
             await client.responses.create(**SHORT, input=[{"type": "item_reference", "id": unknown}])
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.create(**SHORT, input=[{"id": unknown}])
 
 
 # What is stored
@@ -534,7 +541,10 @@ async def test_a_websocket_offer_is_declined_at_once(gateway):
 async def test_compaction_is_refused_with_what_to_do_instead(gateway):
     answer = await gateway.http.post(f"{PATH}/compact", json={**SHORT, "input": "x"})
     problem(answer, 404, "unknown_path")
-    assert "another name than OpenAI" in answer.json()["error"]["message"]
+    item = await gateway.http.post(PATH, json={**SHORT, "input": [{"type": "compaction_trigger"}]})
+    problem(item, 400, "unsupported_item", "input[0].type")
+    for refused in (answer, item):
+        assert "another name than OpenAI" in refused.json()["error"]["message"]
 
 
 async def test_logs_and_metrics_know_it_as_a_chat_request_of_the_dialect(gateway):
@@ -763,6 +773,25 @@ async def test_requests_about_stored_responses_count_in_their_tenants_limits(eng
     await eventually(over)
 
 
+async def test_asking_for_what_another_gateway_makes_counts_in_no_limit(engine, start_gateway, shared_by):
+    shared_by |= sections(tenant("a", concurrent=1))
+    one, other = [await start_gateway(engine, **shared_by) for _ in range(2)]
+    for gateway in (one, other):
+        gateway.http.headers["authorization"] = f"Bearer {key('a')}"
+    await know_each_other(one, other)
+    held_answers(engine)
+    made = (await one.http.post(PATH, json={**SHORT, "input": "Hello.", "background": True})).json()["id"]
+
+    async def counted():
+        return (await other.http.get(f"{PATH}/{made}/input_items")).status_code == 429
+
+    await eventually(counted)
+    problem(await other.http.get(f"{PATH}/resp_{32 * '0'}"), 429, "rate_limit_exceeded")
+    assert (await other.http.get(f"{PATH}/{made}")).json()["status"] == "in_progress"
+    assert (await other.http.post(f"{PATH}/{made}/cancel")).json()["status"] == "cancelled"
+    problem(await other.http.get(f"{PATH}/{made}"), 429, "rate_limit_exceeded")
+
+
 async def test_the_memory_of_listed_items_is_limited(scripted, start_gateway):
     gateway = await start_gateway(scripted, server={"max_body_bytes": 2 * MIB, "max_held_mib": 24})
     made = await post_items(gateway, [SHORT_ITEM] * 30_000)
@@ -803,6 +832,21 @@ async def test_long_inputs_are_listed_and_referred_to_in_portions(behind):
     body = json.dumps({**SHORT, "input": references}).encode()
     step, answer = await longest_step(behind.send(body, PATH))
     problem(answer, 404, param="input[49000].id")
+    assert step < 0.08
+
+
+async def test_long_inputs_that_are_listed_at_once_are_read_one_after_another(behind):
+    made = await post_items(behind, [{"role": "user", "content": f"{n:060}"} for n in range(49_000)])
+    clients = [socket.create_connection(("127.0.0.1", behind.port)) for _ in range(24)]
+    loop, asked = asyncio.get_running_loop(), f"GET {PATH}/{made}/input_items?limit=1 HTTP/1.1\r\nhost: x\r\n\r\n"
+    await behind.http.get("/healthz")  # the connections are accepted
+    for client in clients:
+        client.sendall(asked.encode())
+        client.setblocking(False)
+    step, answers = await longest_step(asyncio.gather(*(loop.sock_recv(client, 1000) for client in clients)))
+    for client in clients:
+        client.close()
+    assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
     assert step < 0.08
 
 
@@ -857,6 +901,28 @@ async def test_a_background_response_is_stored_when_redis_is_back(
     found = await client.responses.retrieve(id_)
     assert found.output_text
     assert found.store is True
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_background_response_that_fails_is_stored_when_redis_is_back(
+    scripted, start_gateway, shared_by, redis_server, stream
+):
+    async def answer(writer, received):
+        redis_server.hang()
+        writer.close()
+
+    scripted.answer = answer
+    gateway = await start_gateway(scripted, **shared_by)
+    made = await gateway.http.post(PATH, json={**SHORT, "input": "Hello.", "background": True, "stream": stream})
+    assert made.status_code == (502 if stream else 200)
+    await failed_at_redis(gateway)
+    redis_server.wake()
+
+    async def failed():
+        found = await gateway.http.get(f"{PATH}/resp_{made.headers['x-request-id']}")
+        return found.status_code == 200 and found.json()["status"] == "failed"
+
+    await eventually(failed)
 
 
 async def test_one_whose_stream_is_over_can_be_cancelled_before_it_is_stored(

@@ -45,6 +45,10 @@ class AnswerClient(Sink, Protocol):
         """The answer goes on if the client disconnects."""
         ...
 
+    def respond(self, error: GatewayError) -> None:
+        """Answer with an error."""
+        ...
+
     def cancel(self) -> None:
         """End the answer, as if its client had disconnected."""
         ...

@@ -18,7 +18,7 @@ from gateway.api.body_json import body_of
 from gateway.api.dialects.client_fields import invalid, member
 from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
-from gateway.api.dialects.responses import NAMES, chat_of, items_of
+from gateway.api.dialects.responses import COMPACTS_ITSELF, NAMES, chat_of, items_of
 from gateway.api.dialects.responses_answer import ResponseAnswer
 from gateway.api.dialects.translating_sink import TranslatingSink
 from gateway.api.error_responses import problem_body
@@ -160,6 +160,7 @@ class Responses:
         elif previous is None:
             return [], []
         else:
+            await self._turns.run(_pause(), owner)
             head = await self.store.one(owner, previous if _ID.fullmatch(previous) else "", param)
             if self._state(head)["status"] not in _COMPLETE:
                 raise invalid(param, "names a response that is not complete", "response_not_complete")
@@ -183,14 +184,14 @@ class Responses:
 
     async def _resolved(self, items: list[Any], asked: DialectRequest) -> list[Any]:
         """Items, with those that references stand for."""
-        if "item_reference" not in [item.get("type") for item in items if isinstance(item, dict)]:
+        if not any(map(_is_reference, items)):
             return items
         owner, total, resolved = asked.caller.tenant.id, 0, []
         known: dict[str, list[Any]] = {}
         for at, item in enumerate(items):
             if at % _AT_ONCE == _AT_ONCE - 1:
                 await self._turns.run(_pause(), owner)
-            if not isinstance(item, dict) or item.get("type") != "item_reference":
+            if not _is_reference(item):
                 resolved.append(item)
                 continue
             given, param = str(item.get("id")), f"input[{at}].id"
@@ -229,20 +230,21 @@ class Responses:
         @asynccontextmanager
         async def stored(request: Request, *, counts: bool = False) -> AsyncIterator[tuple[TenantId, str, Record]]:
             """A response. A request about one that is being made counts in no limit: the response itself does."""
-            owner, id_ = caller(request, PATH).tenant.id, request.path_params["id"]
-            grant = admit(request, PATH) if counts or (owner, id_) not in self.running else None
+            owner, given = caller(request, PATH).tenant.id, request.path_params["id"]
+            id_ = given if _ID.fullmatch(given) else ""
+            grant = admit(request, PATH) if counts else None
             try:
-                yield owner, id_, await self.store.one(owner, id_ if _ID.fullmatch(id_) else "")
+                await self._turns.run(_pause(), owner)
+                (record,) = await self.store.find(owner, [id_])
+                # Only the record says so if another worker or gateway makes it.
+                if not counts and (record is None or self._state(record)["status"] != "in_progress"):
+                    grant = admit(request, PATH)
+                if record is None:
+                    raise unknown(id_, None)
+                yield owner, id_, record
             finally:
                 if grant is not None:
                     grant.release()
-
-        async def offered(request: Request) -> Response:
-            problem = f"{request.method} is not allowed here; use POST."
-            refusal = MethodNotAllowed(problem, code="method_not_allowed", headers=[("allow", "POST")])
-            if "sec-websocket-key" in request.headers:  # Codex tries a WebSocket again and again unless it gets a 426
-                refusal.status, refusal.code, refusal.headers = 426, "websocket_not_served", [("upgrade", "HTTP/1.1")]
-            raise refusal
 
         async def one(request: Request) -> Response:
             async with stored(request) as (owner, id_, record):
@@ -275,12 +277,8 @@ class Responses:
                 finally:
                     share.drop(share.size)
 
-        async def compact(_: Request) -> Response:
-            problem = "Compaction is not served. Give Codex' provider another name than OpenAI: it then summarizes."
-            raise NotFound(problem, code="unknown_path")
-
-        app.add_route(PATH, offered, methods=["GET", "POST"])  # POST is handled before
-        app.add_route(f"{PATH}/compact", compact, methods=["POST"])
+        app.add_route(PATH, _offered, methods=["GET", "POST"])  # POST is handled before
+        app.add_route(f"{PATH}/compact", _compact, methods=["POST"])
         app.add_route(f"{PATH}/{{id}}", one, methods=["GET", "DELETE"])
         app.add_route(f"{PATH}/{{id}}/cancel", cancel, methods=["POST"])
         app.add_route(f"{PATH}/{{id}}/input_items", input_items, methods=["GET"])
@@ -296,6 +294,18 @@ class Responses:
     def _stop(self, owner: str, id_: str) -> None:
         if (serving := self.running.get((owner, id_))) is not None:
             serving.cancel()
+
+
+async def _offered(request: Request) -> Response:
+    problem = f"{request.method} is not allowed here; use POST."
+    refusal = MethodNotAllowed(problem, code="method_not_allowed", headers=[("allow", "POST")])
+    if "sec-websocket-key" in request.headers:  # Codex tries a WebSocket again and again unless it gets a 426
+        refusal.status, refusal.code, refusal.headers = 426, "websocket_not_served", [("upgrade", "HTTP/1.1")]
+    raise refusal
+
+
+async def _compact(_: Request) -> Response:
+    raise NotFound(f"Compaction is not served: {COMPACTS_ITSELF}.", code="unknown_path")
 
 
 class _Serving(TranslatingSink):
@@ -358,11 +368,11 @@ class _Serving(TranslatingSink):
             if not (self._is_detached and (self.gone or self.interrupted)):
                 raise
         except GatewayError as error:
-            await self._fail(error)
-            if not (self._is_detached and self._is_early):
+            if not self._is_detached:
                 raise
+            await self._fail(error)
         except Exception:
-            await self._fail(GatewayError("The gateway failed on this request."))
+            await self._fail(GatewayError("The gateway failed on this request.", code="internal_error"))
             raise
         finally:
             self._api.running.pop((self._owner, self._id), None)
@@ -408,8 +418,10 @@ class _Serving(TranslatingSink):
     async def _fail(self, error: GatewayError) -> None:
         """Store the failure of an answer without a client: its clients would ask for it without end."""
         if self._is_detached:
+            if not (self._is_early or self._streamed):
+                self._sink.respond(error)  # to store it may take minutes
             self._answer.broken(ApiProblem(error.status, error.type, error.message))
-            if not await self._stored() and self._is_early:
+            if not await self._stored():
                 await self._store_again()
 
     async def _store_again(self) -> None:
@@ -490,5 +502,13 @@ def _page(items: Sequence[Mapping[str, Any]], response: str, asked: Mapping[str,
     return {"object": "list", "data": page, "has_more": len(page) < len(rest), **ends}
 
 
+def _is_reference(item: Any) -> bool:
+    """Whether an item stands for a stored one. Clients may leave its type out."""
+    if not isinstance(item, dict):
+        return False
+    return item.get("type") == "item_reference" or (item.get("type") is None and item.keys() - {"type"} == {"id"})
+
+
 def _pause() -> Portioned[None]:
+    """Waits for a turn: what follows takes milliseconds, and many requests may arrive at once."""
     yield
