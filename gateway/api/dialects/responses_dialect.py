@@ -153,14 +153,14 @@ class Responses:
         """The responses that a request continues, and their items."""
         previous = member(fields, "previous_response_id", str)
         owner, param = asked.caller.tenant.id, "previous_response_id"
+        if conversation is None and previous is None:
+            return [], []
+        await self._turns.run(_pause(), owner)
         if conversation is not None:
             if previous is not None:
                 raise invalid(param, "and `conversation` exclude each other")
             ids, param = await self.store.turns(owner, conversation), "conversation"
-        elif previous is None:
-            return [], []
         else:
-            await self._turns.run(_pause(), owner)
             head = await self.store.one(owner, previous if _ID.fullmatch(previous) else "", param)
             if self._state(head)["status"] not in _COMPLETE:
                 raise invalid(param, "names a response that is not complete", "response_not_complete")
