@@ -57,8 +57,8 @@ _PROFILES = {Level.UNIT: "fast", Level.FAST: "fast", Level.ALL: "more", Level.DE
 _AT_ONCE, _UNITS_AT_ONCE = 4, 2
 """How many parts run side by side: those that start processes, and units."""
 
-_NICE = 5
-"""Of units beside others: a third of a core that another process uses all the time; with 19 they would stand still."""
+_NICE = 10
+"""Of units beside others: a tenth of a core that another process uses all the time. They use what the others leave."""
 
 
 @dataclass(frozen=True)
