@@ -156,13 +156,17 @@ class BlockCache:
         self._window = window
         self._journal: list[CacheEvent] | None = [] if journal else None
         self._life = 0
-        self._free: OrderedDict[int, Block] = OrderedDict((number, Block(number)) for number in range(1, blocks))
+        # Blocks are allocated in this order: free ones without a prefix, those never used, the others. A pool is large
+        # and often hardly used, so a block is made when it is first allocated.
+        self._blank: list[Block] = []
+        self._made = 0
+        self._free: OrderedDict[int, Block] = OrderedDict()
         self._cached: dict[bytes, dict[int, Block]] = {}
 
     @property
     def free_blocks(self) -> int:
         """Free blocks, including those with a cached prefix."""
-        return len(self._free)
+        return len(self._blank) + self.usable_blocks - self._made + len(self._free)
 
     @property
     def cached_blocks(self) -> int:
@@ -212,7 +216,7 @@ class BlockCache:
         """
         hits = self._find(table) if reuse else []
         missing = self.blocks_for(table.length) - len(hits)
-        if missing + sum(not block.users for block in hits) + spare > len(self._free):
+        if missing + sum(not block.users for block in hits) + spare > self.free_blocks:
             return False
         for block in hits:
             self._hold(block)
@@ -229,7 +233,7 @@ class BlockCache:
             RuntimeError: No block is free. The caller of ``begin`` has to spare enough.
         """
         if table.length % self.block_size == 0:
-            if not self._free:
+            if not self.free_blocks:
                 raise RuntimeError("no free block for a decoded token")
             table.blocks.append(self._allocate())
         table.tokens += token.to_bytes(TOKEN_BYTES, "little")
@@ -244,7 +248,7 @@ class BlockCache:
 
     def reset(self) -> bool:
         """Drop every cached prefix. Returns False, with nothing changed, while a sequence holds blocks."""
-        if len(self._free) != self.usable_blocks:
+        if self.free_blocks != self.usable_blocks:
             return False
         self._forget()
         if self.caching:
@@ -293,13 +297,21 @@ class BlockCache:
 
     def _release(self, block: Block) -> None:
         block.users -= 1
-        if not block.users:
+        if block.users:
+            return
+        if block.prefix is None:
+            self._blank.append(block)
+        else:
             self._free[block.number] = block
-            if block.prefix is None:
-                self._free.move_to_end(block.number, last=False)
 
     def _allocate(self) -> Block:
-        _, block = self._free.popitem(last=False)
+        if self._blank:
+            block = self._blank.pop()
+        elif self._made < self.usable_blocks:
+            self._made += 1
+            block = Block(self._made)
+        else:
+            _, block = self._free.popitem(last=False)
         if (prefix := block.prefix) is not None:
             copies = self._cached[prefix.hash]
             del copies[block.number]

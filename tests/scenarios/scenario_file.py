@@ -97,7 +97,7 @@ def name_of(step: Mapping[str, Any]) -> str:
 
 def load(path: Path) -> Scenario:
     """One scenario."""
-    return Scenario(path.parent.name, path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+    return Scenario(path.parent.name, path.stem, yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
 
 
 def load_all() -> list[Scenario]:
