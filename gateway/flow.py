@@ -28,7 +28,6 @@ from gateway.context import (
     set_prompt,
     shutting_down,
 )
-from gateway.core.diagnosis import NamedRequest
 from gateway.core.engine_facts import EngineKind
 from gateway.core.errors import GatewayError, Overloaded
 from gateway.core.explanation import ReplicaPrefix, ReplyChoice
@@ -265,11 +264,12 @@ class Flow:
         if is_charged:
             context.grant.charge(encoded.tokens, time.monotonic())
 
-    async def _diagnose(self, context: RequestContext, placed: Placed, named: NamedRequest) -> None:
+    async def _diagnose(self, context: RequestContext, placed: Placed, named: str) -> None:
         """Compare the request with the earlier one that its client names, once; a failover is added to the result."""
         if not context.tried:
+            record, places = placed_record(context, placed), context.encoded.asked.places
             try:
-                context.diagnosis = await self.explains.diagnose(placed_record(context, placed), named)
+                context.diagnosis = await self.explains.diagnose(record, named, places)
             except Exception:  # noqa: BLE001 - as in ``_explain``
                 _log.exception("explain_failed", request_id=context.encoded.request.request_id)
         elif context.diagnosis is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gateway.admission.prompt_registry import PromptRegistry, check_model, same_application
+from gateway.admission.prompt_registry import PROMPT_ID, PROMPT_VERSION, PromptRegistry, check_model, same_application
 from gateway.canon.rewrite import rewritten
 from gateway.core.errors import BadRequest, NotFound
 from gateway.core.request import Endpoint
@@ -14,13 +14,6 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 _OWN = ("template", "variables")
 """Members of the body that engines do not get."""
-
-
-class PromptHeaders(NamedTuple):
-    """Values of ``x-prompt-id`` and ``x-prompt-version``; None without the header."""
-
-    id: bytes | None
-    version: bytes | None
 
 
 class Asked(NamedTuple):
@@ -37,17 +30,12 @@ class Asked(NamedTuple):
     caller: Caller
 
 
-def asked_prompt(
-    prompts: PromptRegistry,
-    headers: PromptHeaders | None,
-    endpoint: Endpoint,
-    request: Asked,
-) -> Asked:
+def asked_prompt(prompts: PromptRegistry, headers: Mapping[bytes, bytes], endpoint: Endpoint, request: Asked) -> Asked:
     """Find the application that headers or body name, and fill in the messages of a ``template``.
 
     Args:
         prompts: The registered prompts.
-        headers: The headers that name an application; None without them.
+        headers: The last header of each name.
         endpoint: Which API was called.
         request: The request as it came; its ``messages`` are valid if they are not empty.
 
@@ -56,7 +44,8 @@ def asked_prompt(
         NotFound: there is no such prompt or version.
     """
     body, fields, caller = request
-    named = None if headers is None or not any(headers) else prompts.named(headers.id, headers.version, caller)
+    given = headers.get(PROMPT_ID), headers.get(PROMPT_VERSION)
+    named = prompts.named(*given, caller) if any(given) else None
     if prompts:
         _check_own(fields, endpoint)
     if "template" not in fields or endpoint is not Endpoint.CHAT or (not prompts and "messages" in fields):

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import orjson
 from starlette.responses import Response
 
-from gateway.api.dialects.dialect import ApiProblem
 from gateway.core.errors import GatewayError
 
 MARK = "x-gateway-error"
@@ -44,7 +43,7 @@ class TooManyConnections(GatewayError):
         )
 
 
-def problem_body(error: GatewayError | ApiProblem) -> bytes:
+def problem_body(error: GatewayError) -> bytes:
     """The error body."""
     return orjson.dumps(
         {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}

@@ -12,12 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from gateway.admission import Admission, ApplicationLimits, Authenticator
-from gateway.admission.prompt_registry import PROMPT_ID, PROMPT_VERSION, PromptRegistry
-from gateway.api.asked_prompt import PromptHeaders
+from gateway.admission.prompt_registry import PromptRegistry
 from gateway.api.body_json import body_of, joined
 from gateway.api.cors import Cors, replaced
 from gateway.api.dialects import Dialect, DialectRequest, Translated
-from gateway.api.dialects.dialect import named_request, problem_of
 from gateway.api.error_responses import problem_body, problem_headers
 from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parse_request, parsed_object
@@ -25,7 +23,6 @@ from gateway.api.passed_request import media_type, passed_fields
 from gateway.api.routes import request_id_of
 from gateway.context import shutting_down
 from gateway.core.application import Application
-from gateway.core.diagnosis import EXPLAIN
 from gateway.core.errors import BadRequest, GatewayError, PayloadTooLarge, UnsupportedMediaType
 from gateway.core.exchange import Exchange
 from gateway.core.json_portions import JsonLimits
@@ -40,7 +37,6 @@ from gateway.turns import Turns
 _log = structlog.get_logger("gateway.api")
 
 _JSON = b"application/json"
-_TIMEOUT = b"x-request-timeout"
 _LONGEST_LENGTH = 20
 """Digits of the largest 64-bit number."""
 
@@ -169,12 +165,7 @@ class Generations:
         """The request of a body; one of another API as a chat request."""
         received_at = time.monotonic()
         exchange, dialect, tenant = generation.exchange, generation.dialect, grant.caller.tenant.id
-        named, prompt_headers = exchange.named, None
-        if PROMPT_ID in named or PROMPT_VERSION in named:
-            prompt_headers = PromptHeaders(named.get(PROMPT_ID), named.get(PROMPT_VERSION))
-        timeout = named.get(_TIMEOUT)
-        if timeout is not None:  # the first one counts
-            timeout = next(value for name, value in exchange.headers if name == _TIMEOUT)
+        named = exchange.named
         body = parts[0] if len(parts) == 1 else await joined(parts, self._joining)
         parts.clear()
         query, given, fields = exchange.query, None, None
@@ -205,15 +196,11 @@ class Generations:
             peer=generation.peer,
             max_sequences=self._max_sequences,
             prompts=self._prompts,
-            prompt_headers=prompt_headers,
-            timeout=timeout,
             fields=fields,
             dialect="" if dialect is None else dialect.name,
             named=named,
             given=given,
-            compares=None
-            if dialect is None and EXPLAIN not in named
-            else named_request(named.get(EXPLAIN), generation.translated),
+            translated=generation.translated,
         )
         del body  # the request holds it, and may drop it
         return await self._turns.run(parsing, tenant)
@@ -407,7 +394,9 @@ class GenerationExchange:
         if self.dialect is None:
             body = problem_body(error)
         else:
-            status, body = self.dialect.refusal(problem_of(error, self.translated), self.request_id)
+            if self.translated is not None:
+                self.translated.places.rename(error)
+            status, body = self.dialect.refusal(error, self.request_id)
         self.exchange.respond(status, headers + (self._own_headers or []), body)
 
     def end(self) -> None:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gateway.admission.prompt_registry import PromptRegistry
-from gateway.api.asked_prompt import Asked, PromptHeaders, asked_prompt
+from gateway.admission.prompt_registry import PROMPT_ID, PROMPT_VERSION, PromptRegistry
+from gateway.api.asked_prompt import Asked, asked_prompt
 from gateway.api.body_json import (
     LONG,
     SHORT_BYTES,
@@ -19,9 +19,11 @@ from gateway.api.body_json import (
     too_much,
     unreadable,
 )
+from gateway.api.dialects import Translated
 from gateway.api.identity import identity_of
 from gateway.api.request_numbers import check_numbers
-from gateway.core.diagnosis import NamedRequest
+from gateway.core.client_places import SAME_PLACES
+from gateway.core.diagnosis import EXPLAIN
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.ids import ModelId, RequestId
 from gateway.core.json_portions import PORTION, InvalidJson, JsonLimits, TooMuchJson, scanned, upper_bounds
@@ -40,6 +42,7 @@ _CHAT = Endpoint.CHAT  # looking up a member of an enum takes as long as several
 _CONTENT = (str, list, type(None))
 """Types of the content of a message."""
 
+_TIMEOUT = b"x-request-timeout"
 _SECONDS = re.compile(rb"\d{1,9}(\.\d{1,9})?")
 
 
@@ -59,13 +62,11 @@ def parse_request(
     peer: str,
     max_sequences: int = MAX_SEQUENCES,
     prompts: PromptRegistry | None = None,
-    prompt_headers: PromptHeaders | None = None,
-    timeout: bytes | None = None,
     fields: dict[str, Any] | None = None,
     dialect: str = "",
     named: Mapping[bytes, bytes] = {},
     given: Mapping[str, Any] | None = None,
-    compares: NamedRequest | None = None,
+    translated: Translated | None = None,
 ) -> Portioned[ChatRequest]:
     """Parse and check a body.
 
@@ -84,13 +85,11 @@ def parse_request(
         peer: See ``ChatRequest``.
         max_sequences: Maximum sequences of one request.
         prompts: The registered prompts; None without any.
-        prompt_headers: The headers that name an application; None without them.
-        timeout: Value of ``x-request-timeout``; None without it.
         fields: The body parsed; None if it is not yet.
         dialect: See ``ChatRequest``.
         named: The last header of each name.
         given: The body as the client sent it, parsed, if the request was translated; None if it was not.
-        compares: See ``ChatRequest``.
+        translated: The request as it was translated; None if it was not.
 
     Raises:
         BadRequest: the body violates the API; message, param and code name the field and the fix.
@@ -102,12 +101,13 @@ def parse_request(
     if fields is None:
         fields = yield from parsed_object(body, limits, hold)
     identity = identity_of(named, fields if given is None else given)
-    if prompts is not None and (prompt_headers is not None or "template" in fields or "variables" in fields):
+    by_header = PROMPT_ID in named or PROMPT_VERSION in named
+    if prompts is not None and (by_header or "template" in fields or "variables" in fields):
         if fields.get("messages"):
             further = _check_chat(fields, limits)  # its errors name positions in the client's own messages
             if further is not None:
                 yield from further
-        asked = asked_prompt(prompts, prompt_headers, endpoint, Asked(body, fields, caller))
+        asked = asked_prompt(prompts, named, endpoint, Asked(body, fields, caller))
         if asked.body is not body:
             hold(len(asked.body))
         body, fields, caller = asked
@@ -131,6 +131,9 @@ def parse_request(
         else:
             yield from _check_prompt(fields)
         check_numbers(endpoint, fields, max_sequences)
+    compares = None if translated is None else translated.compares
+    if not compares and EXPLAIN in named:
+        compares = named[EXPLAIN].decode("latin-1")
     # By position: by keyword, so many fields take ten times as long.
     return ChatRequest(
         endpoint,
@@ -146,7 +149,7 @@ def parse_request(
         received_at,
         caller,
         peer,
-        None if timeout is None else _seconds(timeout),
+        _seconds(headers) if _TIMEOUT in named else None,
         None,  # warmup_target
         len(body),
         dropped,
@@ -156,7 +159,8 @@ def parse_request(
         path,
         method,
         identity,
-        compares,
+        SAME_PLACES if translated is None else translated.places,
+        compares or None,
     )
 
 
@@ -208,7 +212,8 @@ def known_models(models: Collection[str]) -> str:
     return ", ".join(models) or "none"
 
 
-def _seconds(value: bytes) -> float:
+def _seconds(headers: Sequence[tuple[bytes, bytes]]) -> float:
+    value = next(value for name, value in headers if name == _TIMEOUT)  # the first one counts
     # No exponents, infinities or underscores, which float() would take.
     if not _SECONDS.fullmatch(value.strip()) or not (seconds := float(value)):
         raise BadRequest(

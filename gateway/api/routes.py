@@ -15,7 +15,6 @@ from starlette.responses import JSONResponse, Response
 from gateway import __version__
 from gateway.admission import Authenticator
 from gateway.api.dialects import Dialect
-from gateway.api.dialects.dialect import problem_of
 from gateway.api.dialects.messages_answer import model_entry, model_page
 from gateway.api.error_responses import problem_headers, problem_response
 from gateway.api.parse import unknown_model
@@ -200,7 +199,7 @@ def _add_problem_handlers(app: HttpRoutes, observer: Observer, dialects: Dialect
         request_id = _request_id(request)
         if dialect is None:
             return problem_response(error, request_id, extra)
-        status, body = dialect.refusal(problem_of(error, None), request_id)
+        status, body = dialect.refusal(error, request_id)
         return Response(body, status, problem_headers(error, request_id) | dict(extra or {}))
 
     def _refuse(request: Request, error: GatewayError, extra: Mapping[str, str] | None = None) -> Response:

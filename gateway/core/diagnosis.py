@@ -6,20 +6,6 @@ from collections.abc import Mapping
 import msgspec
 
 
-class NamedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The earlier request, as the client names it.
-
-    Attributes:
-        id: A request id, or the id of an answer.
-        places: As ``Translated.places``; empty for a chat request.
-        names: As ``Translated.names``.
-    """
-
-    id: str
-    places: tuple[str, ...] = ()
-    names: Mapping[str, str] = {}
-
-
 class PromptDiagnosis(msgspec.Struct, frozen=True, gc=False):
     """The result of a comparison. Holds no text of a prompt but names of members.
 

@@ -177,6 +177,21 @@ class UpstreamFailed(GatewayError):
     type = "upstream_error"
 
 
+class EngineProblem(GatewayError):
+    """An error as an engine reports it.
+
+    Args:
+        status: Its HTTP status.
+        kind: Its ``type``.
+    """
+
+    def __init__(
+        self, status: int, message: str, *, kind: str = "", param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message, param=param, code=code)
+        self.status, self.type = status, kind
+
+
 class UpstreamTimeout(GatewayError):
     """The chosen replica stayed silent longer than the configured limit."""
 

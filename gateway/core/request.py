@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
-from gateway.core.diagnosis import NamedRequest
+from gateway.core.client_places import SAME_PLACES, ClientPlaces
 from gateway.core.experiment_group import Assignment
 from gateway.core.ids import ModelId, RequestId, Target
 from gateway.core.tenant import EVERYBODY, Caller
@@ -113,7 +113,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
         path: The ``EnginePath`` that was called; empty for a generation request.
         method: HTTP method; of a generation request POST.
         identity: Session and agent as the client names them.
-        compares: The earlier request to compare its prompt with; None if the client names none.
+        places: Where the client's body has what this request has.
+        compares: Id of the earlier request, or of its answer, to compare the prompt with; None without one.
     """
 
     endpoint: Endpoint
@@ -139,7 +140,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     path: str = ""
     method: str = "POST"
     identity: RequestIdentity = NO_IDENTITY
-    compares: NamedRequest | None = None
+    places: ClientPlaces = SAME_PLACES
+    compares: str | None = None
 
     def __post_init__(self) -> None:
         if self.size < 0:

@@ -10,7 +10,8 @@ import msgspec
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.advice import advice_for, advice_on, rules_applied
-from gateway.core.diagnosis import NamedRequest, PromptDiagnosis
+from gateway.core.client_places import ClientPlaces
+from gateway.core.diagnosis import PromptDiagnosis
 from gateway.core.explanation import Difference, Explanation, RequestRecord, TokenWindows
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
@@ -121,7 +122,7 @@ def diagnosed(
     found: ReferenceMatch,
     missed: Explanation,
     *,
-    named: NamedRequest,
+    client: ClientPlaces,
     places: Sequence[DocumentPlace] = (),
 ) -> PromptDiagnosis:
     """What is computed again because a prompt differs from the one that its client names, and what for other reasons.
@@ -147,13 +148,13 @@ def diagnosed(
         tokens = max(reusable - max(shared, missed.hits + sum(fleet.values())), 0)
         part = _part(before, kept, difference)
         fix = advice_on(difference, rules_applied(record.canonical.modes))
-        place = "model" if part == "model" else _place(difference, named)
+        place = "model" if part == "model" else _place(difference, client)
         return PromptDiagnosis("compared", part, difference.reason, place, tokens, reusable, fix, fleet)
     parameter = next((each for each in _PARAMETERS if _differs(before.text, after, each)), "")
     part = "text_format" if parameter == "response_format" else parameter
     main = max(fleet, key=fleet.__getitem__, default="")
     fix = advice_for(Reason(main)) if main else ""
-    return PromptDiagnosis("compared", part, main, named.names.get(parameter, parameter), 0, reusable, fix, fleet)
+    return PromptDiagnosis("compared", part, main, client.of(parameter), 0, reusable, fix, fleet)
 
 
 def _part(before: KeptRequest, after: KeptRequest, difference: Difference) -> str:
@@ -177,13 +178,12 @@ def _differs(before: PromptText, after: PromptText, name: str) -> bool:
     return before.arguments.get(name) != after.arguments.get(name)
 
 
-def _place(difference: Difference, named: NamedRequest) -> str:
+def _place(difference: Difference, client: ClientPlaces) -> str:
     """Where the client's body has a difference."""
     path, index = difference.path, difference.message
-    if index is not None and index < len(named.places):
-        return named.places[index]
-    path = f"{path.partition(']')[0]}]" if path.startswith("tools[") else path
-    return named.names.get(path, path)
+    if index is not None and index < len(client.messages):
+        return client.messages[index]
+    return client.of(f"{path.partition(']')[0]}]" if path.startswith("tools[") else path)
 
 
 def _nearest(found: ReferenceMatch, prompt: bytes) -> tuple[bytes, int]:

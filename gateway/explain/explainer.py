@@ -12,7 +12,8 @@ import msgspec
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, NamedRequest, PromptDiagnosis
+from gateway.core.client_places import ClientPlaces
+from gateway.core.diagnosis import NOT_FOUND, UNAVAILABLE, PromptDiagnosis
 from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import (
     Attribution,
@@ -135,9 +136,9 @@ class Explainer:
         slot = self._turns.take(record.tenant, record.request_id, before, slot)
         return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
 
-    def diagnose(self, record: RequestRecord, named: NamedRequest) -> PromptDiagnosis:
+    def diagnose(self, record: RequestRecord, named: str, client: ClientPlaces) -> PromptDiagnosis:
         """Compares a request that is about to be computed with an earlier one, and remembers nothing of it."""
-        numbers = [self._numbers.peek((record.tenant, each)) for each in requests_named(named.id)]
+        numbers = [self._numbers.peek((record.tenant, each)) for each in requests_named(named)]
         if (number := next((each for each in numbers if each is not None), None)) is None:
             return NOT_FOUND
         text = self._bodies.text(record.endpoint, record.body)
@@ -150,7 +151,7 @@ class Explainer:
         held = max((holder.held_tokens for holder in record.holders), default=0)
         seen = self._memory.seen(record, record.parts[0], held)
         explanation = _explained(record, kept, [seen], found, self._places)
-        return diagnosed(record, kept, found, explanation, named=named, places=self._places)
+        return diagnosed(record, kept, found, explanation, client=client, places=self._places)
 
     def name_again(self, record: RequestRecord, earlier: RequestRecord) -> None:
         """A request has the same prompt as an explained one, and can be named as well."""

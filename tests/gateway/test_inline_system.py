@@ -8,8 +8,10 @@ import orjson
 import pytest
 from running_gateway import RunningGateway, settings_for
 
-from gateway.api.dialects import ApiProblem, DialectRequest, Translated
+from gateway.api.dialects import DialectRequest, Translated
+from gateway.core.client_places import ClientPlaces
 from gateway.core.engine_facts import EngineKind
+from gateway.core.errors import GatewayError
 from gateway.simulator.simulated_engine import SimulatedEngine
 
 PATH = "/v1/as-messages"
@@ -34,9 +36,9 @@ class AsMessages:
 
     async def translate(self, asked: DialectRequest) -> Translated:
         places = [f"messages[{n}]" for n in range(len(asked.fields["messages"]))]
-        return Translated(dict(asked.fields), places, {}, contextlib.nullcontext)
+        return Translated(dict(asked.fields), ClientPlaces(places), contextlib.nullcontext)
 
-    def refusal(self, problem: ApiProblem, request_id: str) -> tuple[int, bytes]:
+    def refusal(self, problem: GatewayError, request_id: str) -> tuple[int, bytes]:
         return problem.status, orjson.dumps({"said": problem.message})
 
 

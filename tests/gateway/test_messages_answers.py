@@ -6,10 +6,9 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from gateway.api.dialects import ApiProblem
 from gateway.api.dialects.messages_answer import MessageConverter, error_of, model_entry, model_page
 from gateway.api.dialects.translating_sink import ChatChunk, TranslatingSink
-from gateway.core.errors import BadRequest
+from gateway.core import errors
 
 HEADERS = {b"x-gateway-prompt-tokens": b"100", b"x-gateway-prefix-tokens": b"64"}
 USED = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 80}}
@@ -154,7 +153,7 @@ def test_estimates_are_not_shown_as_usage():
 def test_a_stream_that_breaks_in_a_call_ends_in_an_error():
     made = converter()
     out = made.chunk(msgspec.convert({"choices": [{"delta": call(0, '{"a":', id="c", name="look")}]}, ChatChunk))
-    found = events(out + made.broken(ApiProblem(200, "upstream_error", "The replica broke off.")))
+    found = events(out + made.broken(errors.EngineProblem(200, "The replica broke off.")))
     assert found[-1]["type"] == "error"
     assert found[-1]["error"]["message"] == "The replica broke off."
     assert "message_stop" not in [event["type"] for event in found]
@@ -206,7 +205,7 @@ def test_a_whole_answer():
 )
 def test_an_answer_of_another_form_is_no_success(answer):
     sink = Mock(spec=["start", "write"])
-    translating = TranslatingSink(sink, converter(), lambda problem: error_of(problem, "id-1", of_engine=True))
+    translating = TranslatingSink(sink, converter(), lambda problem: error_of(problem, "id-1"))
     translating.start(200, [(b"content-type", b"application/json")])
     translating.write(json.dumps(answer).encode(), more=False)
     assert sink.start.call_args.args[0] == 502
@@ -240,18 +239,19 @@ def test_members_of_chunks_that_are_not_needed_may_be_anything(chunk):
 @pytest.mark.parametrize(
     ("problem", "status", "kind"),
     [
-        (ApiProblem(400, "invalid_request_error", "no"), 400, "invalid_request_error"),
-        (ApiProblem(401, "invalid_request_error", "no"), 401, "authentication_error"),
-        (ApiProblem(403, "permission_error", "no"), 403, "permission_error"),
-        (ApiProblem(404, "invalid_request_error", "no"), 404, "not_found_error"),
-        (ApiProblem(405, "invalid_request_error", "no"), 405, "invalid_request_error"),
-        (ApiProblem(413, "invalid_request_error", "no"), 413, "request_too_large"),
-        (ApiProblem(429, "tokens", "no"), 429, "rate_limit_error"),
-        (ApiProblem(429, "rate_limit_error", "no", code="overloaded"), 529, "overloaded_error"),
-        (ApiProblem(503, "service_unavailable", "no"), 529, "overloaded_error"),
-        (ApiProblem(500, "internal_error", "no"), 500, "api_error"),
-        (ApiProblem(502, "upstream_error", "no"), 502, "api_error"),
-        (ApiProblem(504, "timeout_error", "no"), 504, "api_error"),
+        (errors.BadRequest("no"), 400, "invalid_request_error"),
+        (errors.Unauthorized("no"), 401, "authentication_error"),
+        (errors.Forbidden("no"), 403, "permission_error"),
+        (errors.NotFound("no"), 404, "not_found_error"),
+        (errors.MethodNotAllowed("no"), 405, "invalid_request_error"),
+        (errors.PayloadTooLarge("no"), 413, "request_too_large"),
+        (errors.RateLimited("no", kind="tokens", code="tokens", retry_after_seconds=1), 429, "rate_limit_error"),
+        (errors.Overloaded("no", retry_after_seconds=1), 529, "overloaded_error"),
+        (errors.NoReplica("no"), 529, "overloaded_error"),
+        (errors.GatewayError("no"), 500, "api_error"),
+        (errors.UpstreamFailed("no"), 502, "api_error"),
+        (errors.DeadlineExceeded("no"), 504, "api_error"),
+        (errors.EngineProblem(404, "no"), 502, "api_error"),
     ],
 )
 def test_errors(problem, status, kind):
@@ -261,7 +261,7 @@ def test_errors(problem, status, kind):
 
 
 def test_what_an_engine_refuses_for_its_load_is_an_overload():
-    assert error_of(ApiProblem(429, "", "busy"), "id-1", of_engine=True)[0] == 529
+    assert error_of(errors.EngineProblem(429, "busy"), "id-1")[0] == 529
 
 
 ENTRIES = [model_entry({"id": name, "created": 1_700_000_000, "max_model_len": 4096}) for name in "abcde"]
@@ -298,7 +298,7 @@ def test_pages_of_models(query, ids, has_more):
     + [({name: "z"}, name) for name in ("after_id", "before_id")],
 )
 def test_pages_that_there_are_not(query, param):
-    with pytest.raises(BadRequest) as caught:
+    with pytest.raises(errors.BadRequest) as caught:
         model_page(ENTRIES, query)
     assert caught.value.param == param
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.api.dialects import place_in
 from gateway.api.dialects.messages_api import MessagesChat
+from gateway.core.client_places import ClientPlaces
 from gateway.core.errors import BadRequest
 from gateway.core.portions import finished
 
@@ -254,7 +254,7 @@ MESSAGES = [
 def test_places_are_those_of_the_clients_body(param, place):
     chat = converted(system="s", messages=MESSAGES)
     assert len(chat.places) == len(chat.fields["messages"])
-    assert place_in(chat.places, chat.names, param) == place
+    assert ClientPlaces(chat.places, chat.names).of(param) == place
 
 
 @pytest.mark.parametrize(

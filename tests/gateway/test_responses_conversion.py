@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from gateway.api.dialects import ApiProblem
 from gateway.api.dialects.response_store import Record, ResponseStore, StoreUnavailable
 from gateway.api.dialects.responses import ToolName, chat_of, sealed
 from gateway.api.dialects.responses_answer import ResponseAnswer
 from gateway.api.dialects.translating_sink import CallDelta, ChatChunk, ChunkChoice, Delta, FunctionDelta
 from gateway.config.history_settings import ResponsesSettings
-from gateway.core.errors import NotFound
+from gateway.core.errors import EngineProblem, NotFound
 from gateway.core.portions import finished
 
 USER = {"role": "user", "content": "Hi."}
@@ -235,7 +234,7 @@ def test_the_input_of_a_custom_tool_is_never_lost(arguments, text):
 
 def test_a_stream_that_breaks_before_its_first_event_is_begun_and_failed():
     converter = answer()
-    events = events_of(converter.broken(ApiProblem(429, "x", "Busy.")) + converter.final())
+    events = events_of(converter.broken(EngineProblem(429, "Busy.")) + converter.final())
     assert [event["type"] for event in events] == ["response.created", "response.in_progress", "response.failed"]
     assert events[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "Busy."}
 

@@ -10,6 +10,7 @@ from tenancy import ask_as, sections, tenant
 
 from gateway.api import PublicApp
 from gateway.api.dialects import Translated
+from gateway.core.client_places import ClientPlaces
 from gateway.proxy.forwarding_sink import ForwardingSink
 
 ON = {"enabled": True}
@@ -98,7 +99,7 @@ class Echo:
     async def translate(self, asked):
         fields = {name: value for name, value in asked.fields.items() if name not in ("text", "metadata")}
         fields["messages"] = [{"role": "user", "content": asked.fields["text"]}]
-        return Translated(fields, ["text"], {}, lambda sink: contextlib.nullcontext(Passing(sink)))
+        return Translated(fields, ClientPlaces(["text"]), lambda sink: contextlib.nullcontext(Passing(sink)))
 
     def refusal(self, problem, request_id):
         return problem.status, json.dumps({"refused": problem.message}).encode()

@@ -9,9 +9,8 @@ import orjson
 
 from gateway.api.body_json import body_of
 from gateway.api.diagnostics import anthropic_diagnostics, diagnosis_of
-from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.translating_sink import AnswerConverter, AnswerPart, ChatChunk, ChunkChoice, Delta
-from gateway.core.errors import BadRequest
+from gateway.core.errors import BadRequest, EngineProblem, GatewayError
 from gateway.core.ids import RequestId, answer_id
 
 OVERLOADED = 529
@@ -35,14 +34,15 @@ _DELTAS = {
 _LATEST = 2**32
 
 
-def error_of(problem: ApiProblem, request_id: str, *, of_engine: bool = False) -> tuple[int, bytes]:
+def error_of(error: GatewayError, request_id: str) -> tuple[int, bytes]:
     """Status and body of an error. Overload, of the gateway or an engine, is 529, 429 a limit of the tenant's, and 404
     never an engine's."""
-    is_busy = problem.status == 503 or problem.code == "overloaded" or (of_engine and problem.status == 429)
-    status = OVERLOADED if is_busy else 502 if of_engine and problem.status == 404 else problem.status
+    of_engine = isinstance(error, EngineProblem)
+    is_busy = error.status == 503 or error.code == "overloaded" or (of_engine and error.status == 429)
+    status = OVERLOADED if is_busy else 502 if of_engine and error.status == 404 else error.status
     kind = _TYPES.get(status) or ("invalid_request_error" if 400 <= status < 500 else "api_error")
-    error = {"type": kind, "message": problem.message}
-    return status, orjson.dumps({"type": "error", "error": error, "request_id": request_id})
+    shown = {"type": kind, "message": error.message}
+    return status, orjson.dumps({"type": "error", "error": shown, "request_id": request_id})
 
 
 class MessageConverter(AnswerConverter):
@@ -71,9 +71,9 @@ class MessageConverter(AnswerConverter):
         if self.compares:
             self._diagnostics = anthropic_diagnostics(diagnosis_of(headers))
 
-    def broken(self, problem: ApiProblem) -> bytes:
+    def broken(self, error: GatewayError) -> bytes:
         """See ``AnswerConverter``."""
-        return b"event: error\ndata: %b\n\n" % error_of(problem, self._request_id, of_engine=True)[1]
+        return b"event: error\ndata: %b\n\n" % error_of(error, self._request_id)[1]
 
     def whole(self, answer: Mapping[str, Any]) -> bytes:
         """See ``AnswerConverter``."""

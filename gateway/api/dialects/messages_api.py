@@ -11,9 +11,11 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from gateway.api.dialects.client_fields import SAME, invalid, member, text_at
-from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
+from gateway.api.dialects.dialect import AnswerClient, DialectRequest, Translated
 from gateway.api.dialects.messages_answer import MessageConverter, error_of
 from gateway.api.dialects.translating_sink import TranslatingSink
+from gateway.core.client_places import ClientPlaces
+from gateway.core.errors import GatewayError
 from gateway.core.portions import Portioned
 from gateway.core.ports import Sink
 from gateway.turns import Turns
@@ -307,14 +309,15 @@ class MessagesDialect:
         compares = member(diagnostics, "previous_message_id", str, "diagnostics")
 
         # Neither function refers to the bodies: a stream of minutes would keep them in memory.
-        request_id, places, names = asked.request_id, chat.places, chat.names
+        request_id, places = asked.request_id, ClientPlaces(chat.places, chat.names)
         converter = MessageConverter(asked.fields.get("model"), request_id, prewarm=chat.prewarm, counts=self._counts)
         converter.compares = compares is not None
 
-        def refused(problem: ApiProblem) -> tuple[int, bytes]:
-            return error_of(problem_in(places, names, problem), request_id, of_engine=True)
+        def refused(error: GatewayError) -> tuple[int, bytes]:
+            places.rename(error)
+            return error_of(error, request_id)
 
         def answer(client: AnswerClient) -> AbstractAsyncContextManager[Sink]:
             return nullcontext(TranslatingSink(client, converter, refused, headers))
 
-        return Translated(chat.fields, places, names, answer, self._counts, compares)
+        return Translated(chat.fields, places, answer, self._counts, compares)

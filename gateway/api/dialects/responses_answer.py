@@ -7,9 +7,9 @@ import msgspec
 import orjson
 
 from gateway.api.diagnostics import diagnosis_of, openai_diagnostics
-from gateway.api.dialects.dialect import ApiProblem
 from gateway.api.dialects.responses import ToolName, sealed
-from gateway.api.dialects.translating_sink import AnswerConverter, AnswerPart, ChatChunk
+from gateway.api.dialects.translating_sink import AnswerConverter, AnswerPart, ChatChunk, no_chat
+from gateway.core.errors import GatewayError
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _BROKEN = "broken"
@@ -56,10 +56,10 @@ class ResponseAnswer(AnswerConverter):
         if self.compares:
             self.state["prompt_cache_diagnostics"] = openai_diagnostics(diagnosis_of(headers))
 
-    def broken(self, problem: ApiProblem) -> bytes:
+    def broken(self, error: GatewayError) -> bytes:
         """See ``AnswerConverter``. ``final`` follows."""
-        code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
-        return self.cut_off("failed", error={"code": code, "message": problem.message})
+        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
+        return self.cut_off("failed", error={"code": code, "message": error.message})
 
     def cut_off(self, status: str, **members: Any) -> bytes:
         """End the answer as it is, with a status and further members. ``final`` follows.
@@ -85,7 +85,7 @@ class ResponseAnswer(AnswerConverter):
             self._read(answer)
             self.end()
         except (LookupError, TypeError, AttributeError, msgspec.ValidationError):
-            self.broken(ApiProblem(502, "upstream_error", "The engine's answer is no chat completion."))
+            self.broken(no_chat())
         return orjson.dumps(self.response())
 
     def response(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.api.body_json import body_of
 from gateway.api.dialects.client_fields import invalid, member
-from gateway.api.dialects.dialect import AnswerClient, ApiProblem, DialectRequest, Translated, problem_in
+from gateway.api.dialects.dialect import AnswerClient, DialectRequest, Translated
 from gateway.api.dialects.response_store import Record, ResponseStore, unknown
 from gateway.api.dialects.responses import COMPACTS_ITSELF, NAMES, chat_of, items_of
 from gateway.api.dialects.responses_answer import ResponseAnswer
@@ -25,7 +25,8 @@ from gateway.api.error_responses import problem_body
 from gateway.api.held_bytes import HeldBytes, Share
 from gateway.api.parse import parsed_object
 from gateway.config.settings import Settings
-from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, Overloaded
+from gateway.core.client_places import ClientPlaces
+from gateway.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, Overloaded, UpstreamFailed
 from gateway.core.http_methods import HttpRoutes
 from gateway.core.ids import RequestId, TenantId
 from gateway.core.portions import Portioned
@@ -87,11 +88,11 @@ class Responses:
         self._max_background = limits.max_background
         self._max_background_tenant = limits.max_background if settings.is_open else limits.max_background_tenant
 
-    def refusal(self, problem: ApiProblem, request_id: RequestId) -> tuple[int, bytes]:  # noqa: ARG002
+    def refusal(self, error: GatewayError, request_id: RequestId) -> tuple[int, bytes]:  # noqa: ARG002
         """See ``Dialect``."""
-        if problem.status == 404 and problem.code is None and problem.param != "model":
-            problem = ApiProblem(502, "upstream_error", problem.message)  # the engine's path, and not the client's
-        return problem.status, problem_body(problem)
+        if error.status == 404 and error.code is None and error.param != "model":
+            error = UpstreamFailed(error.message)  # the engine's path, and not the client's
+        return error.status, problem_body(error)
 
     async def translate(self, asked: DialectRequest) -> Translated:
         """See ``Dialect``."""
@@ -110,7 +111,8 @@ class Responses:
         ids, before = await self._chain(fields, conversation, asked)
         chat = await self._turns.run(chat_of(fields, items, before), owner)
         # What follows refers to no parsed body: a stream of minutes would keep it in memory.
-        request_id, places, is_early = asked.request_id, chat.places, bool(background and not streams)
+        request_id, is_early = asked.request_id, bool(background and not streams)
+        places = ClientPlaces(chat.places, NAMES)
         # The response's id leads to the request, unless the client named that: it may do so again.
         digits = os.urandom(16).hex() if b"x-request-id" in asked.headers else str(request_id)
         head = _head(fields, f"resp_{digits}", conversation)
@@ -136,16 +138,16 @@ class Responses:
         answer.state |= {"background": bool(background), "created_at": int(time.time())}
         answer.compares = compares is not None
 
-        def refused(problem: ApiProblem) -> tuple[int, bytes]:
-            problem = problem_in(places, NAMES, problem)
-            answer.broken(problem)
-            return self.refusal(problem, request_id)
+        def refused(error: GatewayError) -> tuple[int, bytes]:
+            places.rename(error)
+            answer.broken(error)
+            return self.refusal(error, request_id)
 
         def served(client: AnswerClient) -> AbstractAsyncContextManager[Sink]:
             sink = _Serving(client, answer, refused, headers, api=self, owner=owner, record=record, is_early=is_early)
             return sink.served()
 
-        return Translated(chat.fields, places, NAMES, served, compares=compares)
+        return Translated(chat.fields, places, served, compares=compares)
 
     async def _chain(
         self, fields: Mapping[str, Any], conversation: str | None, asked: DialectRequest
@@ -325,7 +327,7 @@ class _Serving(TranslatingSink):
         self,
         client: AnswerClient,
         answer: ResponseAnswer,
-        refusal: Callable[[ApiProblem], tuple[int, bytes]],
+        refusal: Callable[[GatewayError], tuple[int, bytes]],
         headers: Sequence[tuple[bytes, bytes]],
         *,
         api: Responses,
@@ -400,7 +402,7 @@ class _Serving(TranslatingSink):
     async def _end(self) -> None:
         """Store the response, and send its end."""
         if self._last is None and self._response is None:
-            self._answer.broken(ApiProblem(502, "upstream_error", "The engine's answer is not whole."))
+            self._answer.broken(UpstreamFailed("The engine's answer is not whole."))
         if not (is_stored := await self._stored()):
             self._answer.head["store"] = False
         last, self._last = self._last, None
@@ -420,7 +422,7 @@ class _Serving(TranslatingSink):
         if self._is_detached:
             if not (self._is_early or self._streamed):
                 self._sink.respond(error)  # to store it may take minutes
-            self._answer.broken(ApiProblem(error.status, error.type, error.message))
+            self._answer.broken(error)
             if not await self._stored():
                 await self._store_again()
 

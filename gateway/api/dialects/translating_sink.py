@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.api.dialects.dialect import ApiProblem
+from gateway.core.errors import EngineProblem, GatewayError, UpstreamFailed
 from gateway.core.outcome import Usage
 from gateway.core.ports import Sink
 from gateway.engines import parse_usage
@@ -76,7 +76,6 @@ class ChatChunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
-_NO_CHAT = ApiProblem(502, "upstream_error", "The engine's answer is no chat completion.")
 _decode = msgspec.json.Decoder(ChatChunk).decode
 
 
@@ -240,7 +239,7 @@ class AnswerConverter(ABC):
     # What a subclass writes
 
     @abstractmethod
-    def broken(self, problem: ApiProblem) -> bytes:
+    def broken(self, error: GatewayError) -> bytes:
         """The last events of a stream that broke off."""
 
     @abstractmethod
@@ -277,7 +276,7 @@ class TranslatingSink(ForwardingSink):
         self,
         sink: Sink,
         converter: AnswerConverter,
-        refusal: Callable[[ApiProblem], tuple[int, bytes]],
+        refusal: Callable[[GatewayError], tuple[int, bytes]],
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         self._sink = sink
@@ -356,11 +355,11 @@ class TranslatingSink(ForwardingSink):
             if not payload.startswith(b"{"):
                 return b""  # an event of another kind
             self._done = True
-            return self._converter.broken(_NO_CHAT)
+            return self._converter.broken(no_chat())
         if chunk.error is None:
             return self._converter.chunk(chunk)
         self._done = True
-        return self._converter.broken(engine_problem(self._status, chunk.error))
+        return self._converter.broken(engine_error(self._status, chunk.error))
 
     def _whole(self, body: bytes) -> tuple[int, bytes]:
         """Status and body of an answer that is not a stream."""
@@ -372,27 +371,27 @@ class TranslatingSink(ForwardingSink):
             try:
                 return self._status, self._converter.whole(answer)
             except (LookupError, TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-                return self._refusal(_NO_CHAT)
+                return self._refusal(no_chat())
         status = self._status if self._status != HTTPStatus.OK else HTTPStatus.BAD_GATEWAY
-        return self._refusal(engine_problem(status, answer))
+        return self._refusal(engine_error(status, answer))
 
 
 def _data_of(event: bytes) -> bytes:
     return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
 
 
-def engine_problem(status: int, answer: Any) -> ApiProblem:
+def no_chat() -> UpstreamFailed:
+    """The error for an answer that cannot be translated."""
+    return UpstreamFailed("The engine's answer is no chat completion.")
+
+
+def engine_error(status: int, answer: Any) -> EngineProblem:
     """An error as an engine reports it: vLLM's ``{"error": {…}}``, or SGLang's object itself."""
     said = answer.get("error", answer) if isinstance(answer, dict) else answer
     if isinstance(said, str):
-        return ApiProblem(status, "", said)
+        return EngineProblem(status, said)
     if not isinstance(said, dict):
-        return ApiProblem(status, "", f"The engine answered {status} without a reason.")
-    message, param, code = said.get("message"), said.get("param"), said.get("code")
-    return ApiProblem(
-        status,
-        said["type"] if isinstance(said.get("type"), str) else "",
-        message if isinstance(message, str) else orjson.dumps(said).decode()[:1000],
-        param if isinstance(param, str) else None,
-        code if isinstance(code, str) else None,
-    )
+        return EngineProblem(status, f"The engine answered {status} without a reason.")
+    texts = {name: value for name, value in said.items() if isinstance(value, str)}
+    message = texts["message"] if "message" in texts else orjson.dumps(said).decode()[:1000]
+    return EngineProblem(status, message, kind=texts.get("type", ""), param=texts.get("param"), code=texts.get("code"))

@@ -19,7 +19,8 @@ import msgspec
 import structlog
 
 from gateway.config.telemetry_settings import ExplainSettings
-from gateway.core.diagnosis import UNAVAILABLE, NamedRequest, PromptDiagnosis
+from gateway.core.client_places import ClientPlaces
+from gateway.core.diagnosis import UNAVAILABLE, PromptDiagnosis
 from gateway.core.errors import BadRequest, GatewayError, NotFound
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
@@ -231,14 +232,14 @@ class ExplainClient:
             lambda number: self._send(Question(number, question, dict(arguments), others)), self._answer_seconds
         )
 
-    async def diagnose(self, record: RequestRecord, named: NamedRequest) -> PromptDiagnosis | None:
+    async def diagnose(self, record: RequestRecord, named: str, client: ClientPlaces) -> PromptDiagnosis | None:
         """Compare a request that is placed with the one that its client names; None if that takes more than 50 ms."""
         if not self.enabled or not self._has_options or not self._send_buffer.has_room():
             return UNAVAILABLE
 
         def send(number: int) -> None:
             size = sum(map(len, (record.body, *record.parts)))
-            self._send_buffer.add(NamedComparison(number, named, record), size)
+            self._send_buffer.add(NamedComparison(number, named, client, record), size)
             self._flush(all_gathered=True)
 
         try:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from gateway.core.canonical import RuleMode
-from gateway.core.diagnosis import NamedRequest
+from gateway.core.client_places import ClientPlaces
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, ReplicaPrefix, RequestRecord, SkippedTotals
 from gateway.core.reasons import Reason
@@ -161,7 +161,8 @@ class NamedComparison(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     number: int
-    named: NamedRequest
+    named: str
+    client: ClientPlaces
     record: RequestRecord
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from gateway.canon.document_places import DocumentPlace
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.diagnosis import NamedRequest
+from gateway.core.client_places import ClientPlaces
 from gateway.core.errors import NotFound
 from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, CacheHistory, Explanation, RequestRecord, SkippedTotals
@@ -97,9 +97,9 @@ class ExplainParts:
         """Explain a request, and remember it."""
         return self._explainer.explain(record)
 
-    def diagnose(self, record: RequestRecord, named: NamedRequest) -> bytes:
+    def diagnose(self, record: RequestRecord, named: str, client: ClientPlaces) -> bytes:
         """A ``PromptDiagnosis`` as JSON; it is kept for ``explanation`` as well."""
-        document = msgspec.json.encode(self._explainer.diagnose(record, named))
+        document = msgspec.json.encode(self._explainer.diagnose(record, named, client))
         self._diagnoses.put((record.tenant, record.request_id), document)
         return document
 

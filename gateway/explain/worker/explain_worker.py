@@ -167,7 +167,8 @@ class ExplainWorker:
             case PeerPrompts():
                 return self._attempt("recording peer prompts", lambda: parts.add_peer_prompts(message))
             case NamedComparison():
-                return self._answered(message.number, lambda: parts.diagnose(message.record, message.named))
+                compared = message.record, message.named, message.client
+                return self._answered(message.number, lambda: parts.diagnose(*compared))
 
     def _restore(self, message: StoredHistory) -> Sequence[FromWorker]:
         assert self._parts is not None
