@@ -12,7 +12,7 @@ import orjson
 from gateway.core.errors import EngineProblem, GatewayError, UpstreamFailed
 from gateway.core.outcome import Usage
 from gateway.core.ports import Sink
-from gateway.engines import parse_usage
+from gateway.engines import parse_usage, payloads
 from gateway.proxy.forwarding_sink import ForwardingSink
 from gateway.proxy.resume.joined_stream import END
 from gateway.proxy.sse import json_of
@@ -21,7 +21,6 @@ _MAX_WHOLE_BYTES = 32 * 1024 * 1024
 """Largest answer that is not a stream. Engines send one of megabytes only with log probabilities, which are not asked
 for."""
 
-_DONE = b"[DONE]"
 _EVENT_STREAM = b"text/event-stream"
 _CHANGED = frozenset({b"content-length", b"content-type"})
 
@@ -286,9 +285,8 @@ class TranslatingSink(ForwardingSink):
         self._status = 0
         self._kept: list[tuple[bytes, bytes]] = []
         self._streamed = self._done = False
-        self._pending = b""
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._pending = b""  # the beginning of an event
+        self._body = bytearray()  # of an answer that is not a stream
 
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """See ``Sink``. The head of an answer that is not a stream waits for the body."""
@@ -309,13 +307,10 @@ class TranslatingSink(ForwardingSink):
             if events or not more:
                 self.send(events, more=more)
             return
-        self._size += len(data)
-        if self._size <= _MAX_WHOLE_BYTES:
-            self._parts.append(data)
-        else:
-            self._parts.clear()
+        if len(self._body) <= _MAX_WHOLE_BYTES:  # what is cut off is no JSON
+            self._body += data
         if not more:
-            status, body = self._whole(b"".join(self._parts))
+            status, body = self._whole(bytes(self._body))
             self.respond(status, self._kept, body)
 
     def send(self, events: bytes, *, more: bool) -> None:
@@ -329,31 +324,28 @@ class TranslatingSink(ForwardingSink):
         self._sink.write(body, more=False)
 
     def _events(self, data: bytes, *, more: bool) -> bytes:
-        if self._pending:
-            data, self._pending = self._pending + data, b""
-        elif more and data[:6] == b"data: " and data[-2:] == b"\n\n" and data.count(b"\n") == 2 and b"\r" not in data:
+        data, self._pending = self._pending + data, b""
+        if more and data[:6] == b"data: " and data[-2:] == b"\n\n" and data.count(b"\n") == 2 and b"\r" not in data:
             return self._payload(data[6:-2])  # one event, as most pieces are
-        out, start = [], 0
-        for found in END.finditer(data):
-            out.append(self._payload(_data_of(data[start : found.end()])))
-            start = found.end()
+        *events, rest = END.split(data)
         if more:
-            self._pending = data[start:]
+            self._pending = rest  # only an event of hundreds of KiB comes in several pieces
         else:
-            out.append(self._payload(_data_of(data[start:])))
-            if not self._done:
-                out.append(self._converter.end())
+            events.append(rest)
+        out = [self._payload(b"\n".join(payloads(event))) for event in events]
+        if not more and not self._done:
+            out.append(self._converter.end())
         return b"".join(out)
 
     def _payload(self, payload: bytes) -> bytes:
         """The client's events of the data of one event; nothing follows an error."""
-        if not payload or self._done or payload == _DONE:
+        if not payload or self._done:
             return b""
         try:
             chunk = _decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError):
             if not payload.startswith(b"{"):
-                return b""  # an event of another kind
+                return b""  # the end mark, or an event of another kind
             self._done = True
             return self._converter.broken(no_chat())
         if chunk.error is None:
@@ -374,10 +366,6 @@ class TranslatingSink(ForwardingSink):
                 return self._refusal(no_chat())
         status = self._status if self._status != HTTPStatus.OK else HTTPStatus.BAD_GATEWAY
         return self._refusal(engine_error(status, answer))
-
-
-def _data_of(event: bytes) -> bytes:
-    return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
 
 
 def no_chat() -> UpstreamFailed:
