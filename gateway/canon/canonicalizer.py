@@ -37,9 +37,6 @@ that hold the interpreter lock for more than about 20 ms."""
 _CONVERSION = frozenset({RuleName.INLINE_SYSTEM})
 """Rules without which an engine may refuse a translated request: they hold regardless of its size and its group."""
 
-_MESSAGES = "messages"
-"""``ChatRequest.dialect`` of the Messages API."""
-
 _NONE: frozenset[RuleName] = frozenset()
 
 T = TypeVar("T")
@@ -81,9 +78,6 @@ class Canonicalizer:
             self._rulebook = rulebook(settings)
         self._settings = settings
         self._modes = ModeTable(settings.rules, models, settings.routes)
-        # The billing header of Messages requests is taken out, unless the settings decide.
-        strip = settings.model_copy(update={"billing_header": "strip"})
-        self._of_messages = strip if settings.billing_header == "auto" else settings
         self._strips = has_strips(settings)
         self._memory.configure(settings.memory_mib * _MIB, settings.memory_ttl_seconds)
 
@@ -94,11 +88,9 @@ class Canonicalizer:
             Overloaded: its text is long, and too many of the tenant's long texts wait to be read.
         """
         modes, names = self._modes[request.model, request.endpoint, request.caller.tenant.canon, request.dialect]
-        settings, strips, needed = self._settings, self._strips, _NONE
+        strips, needed = self._strips, _NONE
         if request.dialect:
-            needed = names & _CONVERSION
-            if request.dialect == _MESSAGES:
-                settings, strips = self._of_messages, has_strips(self._of_messages)
+            strips, needed = has_strips(self._settings, request.dialect), names & _CONVERSION
         if request.warmup_target is not None or _is_off(request):
             strips, names = False, needed
             modes = tuple(RuleMode.APPLY if rule in names else RuleMode.OFF for rule in RuleName)
@@ -111,7 +103,7 @@ class Canonicalizer:
                 names, strips = needed, False
             stripped = request
             if strips:
-                stripped = await self._work(request, without_hints, request, settings)
+                stripped = await self._work(request, without_hints, request, self._settings)
             if not names and stripped is request:
                 return CanonicalRequest(request, outcome)
             return await self._applied(request, stripped, names, outcome)

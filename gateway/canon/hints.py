@@ -21,7 +21,7 @@ _BILLING_HEADER = "x-anthropic-billing-header:"
 def without_hints(request: ChatRequest, settings: CanonSettings) -> ChatRequest:
     """The request without the hints that the settings exclude; the same object if there are none."""
     fields, body = request.fields, request.body
-    if settings.cache_control == "strip" or settings.billing_header == "strip":
+    if settings.cache_control == "strip" or _strips_billing(settings, request.dialect):
         fields = _without_marks(request, settings)
         body = rewritten(body, request.fields, fields)
     if _CACHE_KEY in fields and settings.prompt_cache_key == "strip":
@@ -32,9 +32,13 @@ def without_hints(request: ChatRequest, settings: CanonSettings) -> ChatRequest:
     return request
 
 
-def has_strips(settings: CanonSettings) -> bool:
-    """Whether any hint is to be stripped."""
-    return "strip" in (settings.cache_control, settings.billing_header, settings.prompt_cache_key)
+def has_strips(settings: CanonSettings, dialect: str = "") -> bool:
+    """Whether any hint is to be stripped from requests of a ``dialect``."""
+    return "strip" in (settings.cache_control, settings.prompt_cache_key) or _strips_billing(settings, dialect)
+
+
+def _strips_billing(settings: CanonSettings, dialect: str) -> bool:
+    return settings.billing_header == "strip" or (settings.billing_header == "auto" and dialect == "messages")
 
 
 def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:
@@ -43,7 +47,7 @@ def _without_marks(request: ChatRequest, settings: CanonSettings) -> Fields:
     Skips the search if the body does not contain the names as plain bytes: no client writes them with escapes.
     """
     fields = request.fields
-    if settings.billing_header == "strip" and _BILLING_HEADER.encode() in request.body:
+    if _strips_billing(settings, request.dialect) and _BILLING_HEADER.encode() in request.body:
         fields = _with(fields, "messages", list(_without_billing(fields.get("messages"))))
     if settings.cache_control == "strip" and f'"{_CACHE_CONTROL}"'.encode() in request.body:
         messages = [_without_control(each, "content") for each in _list(fields.get("messages"))]
