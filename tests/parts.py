@@ -13,6 +13,7 @@ A test that fails makes the run fail. Failed tests are run again, alone, only to
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -59,6 +60,8 @@ _AT_ONCE, _UNITS_AT_ONCE = 4, 2
 
 _NICE = 10
 """Of units beside others: a tenth of a core that another process uses all the time. They use what the others leave."""
+
+_niced: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,7 @@ def run(part: Part, *options: str, nice: int = 0) -> Result:
     began, lines, shown = time.monotonic(), [], 0
     with fork_server.launch(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         if nice:
+            _niced.add(process.pid)
             os.setpriority(os.PRIO_PROCESS, process.pid, nice)
         assert process.stdout is not None
         for line in process.stdout:
@@ -162,11 +166,19 @@ def run(part: Part, *options: str, nice: int = 0) -> Result:
             if done is not None and int(done[1]) >= shown + 25:
                 shown = int(done[1]) // 25 * 25
                 print(f"{part.name}: {done[1]}%", flush=True)
+        _niced.discard(process.pid)
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
     head = f"== {part.name}: {minutes} min {seconds} s =="
     print("\n" + head, *(line.rstrip("\n") for line in lines), "", sep="\n", flush=True)
     code = 0 if process.returncode == _NO_TESTS else process.returncode
     return Result(part, code, _last_failed(part) if code == _TESTS_FAILED else [])
+
+
+def end_niceness() -> None:
+    """Let units that still run have their full share, where this user may: nothing is left that needs the cores more."""
+    for pid in tuple(_niced):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, pid, 0)
 
 
 def _last_failed(part: Part) -> list[str]:
@@ -208,6 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wait(running)
         if ALONE in parts:
             running.append(queue.submit(run, ALONE, "--cache-clear", *options))
+            wait(running)
+        end_niceness()
         results = [each.result() for each in [*running, *beside]]
     name_flaky(results, *options)
     bad = [result.part.name for result in results if result.code]
