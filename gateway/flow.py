@@ -52,7 +52,7 @@ from gateway.fleet.replica import Replica
 from gateway.overload import NOTHING_AHEAD, Overload
 from gateway.proxy.request_body import EngineBody, fitted
 from gateway.proxy.restored_answer import RestoringSink
-from gateway.request_record import placed_record, request_record, settlement
+from gateway.request_record import conversation_hash, placed_record, request_record, settlement
 from gateway.retry import Attempts
 from gateway.routing import Affinity, Chooser
 from gateway.settle import Settler
@@ -425,9 +425,11 @@ class Flow:
         if settled.status != 200 or not is_prefilled(served.outcome):
             return
         try:
-            self.explains.record_request(
-                request_record(context.encoded, served, settled, replies, with_text=self.explains.accepts_text)
-            )
+            encoded = context.encoded
+            # A client that asked for a comparison gets it, now and in its next turn.
+            is_compared = encoded.asked.compares is not None
+            with_text = self.explains.admits(lambda: 0 if is_compared else conversation_hash(encoded))
+            self.explains.record_request(request_record(encoded, served, settled, replies, with_text=with_text))
         except Exception:  # noqa: BLE001 - the client already has its answer: explaining must not fail it
             _log.exception("explain_failed", request_id=context.encoded.request.request_id)
 

@@ -3,6 +3,7 @@
 
 import hashlib
 import time
+import zlib
 from collections.abc import Sequence
 
 import msgspec
@@ -27,6 +28,9 @@ worker would count as hanging."""
 _MAX_MESSAGES = 4096
 """Of longer conversations only the tokens are compared: with the texts of 20,000 messages the explain worker would be
 busy for so long that it counts as hanging and is replaced."""
+
+_LEADING_ROLES = frozenset({"system", "developer"})
+_HASHED_CHARACTERS, _HASHED_PARTS = 2_000, 100
 
 _STAGE_AFTER_ANSWER = "settle"
 """The stage after the answer."""
@@ -154,6 +158,24 @@ def request_record(
         request.identity,
         request.dialect,
     )
+
+
+def conversation_hash(encoded: Encoded) -> int:
+    """32 bits that the turns of a conversation share: of its session; else of its first message behind the leading
+    ones, or of the beginning of a prompt without messages."""
+    request = encoded.request
+    named = request.identity.session
+    if not named:
+        messages = request.fields.get("messages")
+        first: object = request.fields.get("prompt")
+        if isinstance(messages, list):
+            followed = (each for each in messages if isinstance(each, dict) and each.get("role") not in _LEADING_ROLES)
+            first = next((each.get("content") for each in followed), None)
+        if isinstance(first, list):
+            # Parts, prompts or token ids.
+            first = "".join(str(part.get("text") if isinstance(part, dict) else part) for part in first[:_HASHED_PARTS])
+        named = str(first)[:_HASHED_CHARACTERS]
+    return zlib.crc32(f"{request.caller.tenant.id}\n{named}".encode("utf-8", "replace"))
 
 
 def placed_record(context: RequestContext, placed: Placed) -> RequestRecord:

@@ -175,7 +175,7 @@ def run(part: Part, *options: str, nice: int = 0) -> Result:
 
 
 def end_niceness() -> None:
-    """Let units that still run have their full share, where this user may: nothing is left that needs the cores more."""
+    """Give units that still run their full share of the cores, where this user may: nothing else needs them more."""
     for pid in tuple(_niced):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, 0)

@@ -476,7 +476,7 @@ REASONS: Mapping[Reason, ReasonText] = {
         Rung.REUSABLE,
         "Not classified",
         "The prompt differs from its reference in a way that none of the other reasons describes, or the request was "
-        "left out because the explanation was behind.",
+        "left out because explaining was behind, or had used its share of the CPU time.",
         "See the masked difference of such a request under GET /admin/api/requests; if skipped, see "
         "gateway_explain_skipped_total.",
         _N,

@@ -139,7 +139,7 @@ def _compared(entry: RequestEntry) -> Iterator[str]:
     explanation = entry.explanation
     reference, difference = explanation.reference, explanation.difference
     if explanation.was_skipped:
-        yield "The explain worker was behind, so the text was not compared."
+        yield "Explaining was behind, or had used its share of the CPU time, so the text was not compared."
     if reference is not None:
         yield from _lines(
             f"Compared with {_name(reference.request_id)} ({COMPARED_BY.get(reference.chosen_by, 'an earlier one')}, "

@@ -1,5 +1,6 @@
 """The figures of a selection, JSON-ready: sums of the summary, effects of rules, and series over time."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -100,8 +101,22 @@ def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
         "lost": _worth(cell.prompt_tokens - cell.hits, cell.lost_gpu_seconds, price)
         | {"prefill_seconds": seconds(cell.lost_seconds)},
         "avoidable": _worth_of((each for some in avoidable.values() for each in some), price)
-        | {"by_remedy": {remedy.value: _worth_of(some, price) for remedy, some in avoidable.items()}},
+        | {
+            "by_remedy": {remedy.value: _worth_of(some, price) for remedy, some in avoidable.items()},
+            "estimated": _estimated(cell, itertools.chain.from_iterable(avoidable.values()), price),
+        },
     }
+
+
+def _estimated(cell: Totals, avoidable: Iterable[tuple[int, float]], price: ComputePrice) -> dict[str, object] | None:
+    """The avoidable part if unclassified misses have the reasons of the others; None if no request was left out."""
+    unknown_tokens, unknown_seconds = cell.missed.get(Reason.UNCLASSIFIED, (0, 0.0))
+    missed = cell.prompt_tokens - cell.hits
+    known_tokens, known_seconds = missed - unknown_tokens, cell.lost_gpu_seconds - unknown_seconds
+    if not cell.skipped or known_tokens <= 0 or known_seconds <= 0:
+        return None
+    by_tokens, by_seconds = missed / known_tokens, cell.lost_gpu_seconds / known_seconds
+    return _worth_of(((round(tokens * by_tokens), lost * by_seconds) for tokens, lost in avoidable), price)
 
 
 def turns(cell: Totals) -> list[dict[str, object]]:

@@ -62,7 +62,8 @@ class MetricCatalog:
         )
         self.explain_skipped = Counter(
             "gateway_explain_skipped",
-            "Requests counted without analysis of their text, because the explain process was overloaded or down.",
+            "Requests counted without analysis of their text: the explain process was overloaded or down, or had used "
+            "its share of the CPU time.",
             registry=registry,
         )
         self.canonical_edits = Counter(

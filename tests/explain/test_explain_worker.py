@@ -249,12 +249,14 @@ def test_sums_are_kept_by_template_version():
 def test_sums_lose_nothing_however_many_sources_there_are():
     sums = SkippedSums(most=10)
     for number in range(1000):
-        sums.add(SkippedTotals.of(request(None, tenant=f"t{number % 7}", source=f"app-{number}", at=float(number))))
+        about = {"tenant": f"t{number % 7}", "source": f"app-{number}", "at": float(number), "completion_tokens": 3}
+        sums.add(SkippedTotals.of(request(None, **about)))
     taken = sums.take()
     assert len(taken) <= 11
     assert sum(each.requests for each in taken) == 1000
     assert sum(each.prompt_tokens for each in taken) == 100_000
     assert sum(each.hits for each in taken) == 32_000
+    assert sum(each.completion_tokens for each in taken) == 3_000
     assert sum(each.prefill_seconds for each in taken) == pytest.approx(10)
     assert max(each.at for each in taken) == 999
     [other] = [each for each in taken if each.source == "(other)"]

@@ -15,6 +15,7 @@ from tenancy import ask_as, sections, tenant
 
 from gateway.core.explanation import MEASUREMENT
 from gateway.core.reasons import REASONS
+from gateway.explain.worker import cpu_share
 
 ON = {"enabled": True}
 SYSTEM = "You answer questions about parcels, invoices and returns, in one sentence each. " * 8
@@ -205,3 +206,44 @@ async def test_what_another_tenant_computed_is_named_as_that(start_engine, start
     found = await detail(gateway, "b")
     assert found["missed"][0]["reason"] == "tenant_isolated"
     assert "acme" not in json.dumps(found)
+
+
+async def test_beyond_its_share_of_the_cpu_time_requests_are_counted_without_their_text(
+    start_engine, start_gateway, monkeypatch
+):
+    monkeypatch.setattr(cpu_share, "_FREE_SHARE", 1e-6)
+    gateway = await start_gateway(await start_engine(), explain=ON | {"max_cpu_share": 0.002})
+    sent = 0
+
+    async def limited() -> bool:
+        nonlocal sent
+        sent += 1
+        await gateway.ask(messages=chat(f"What of parcel {sent}?"), max_tokens=1)
+        answer = await gateway.admin.get("/admin/api/summary")
+        return answer.status_code == 200 and answer.json()["skipped"] > 3
+
+    await eventually(limited)
+    summary = await explained(gateway, sent)
+    assert sum(each["tokens"] for each in summary["reasons"]) + summary["hits"] == summary["prompt_tokens"]
+    assert (await gateway.metrics()).value("gateway_explain_skipped_total") == summary["skipped"]
+
+
+async def test_all_turns_of_a_conversation_are_explained_or_none(start_engine, start_gateway, monkeypatch):
+    monkeypatch.setattr(cpu_share.CpuShare, "spent", lambda share, *_: setattr(share, "admitted", 0.5))
+    gateway = await start_gateway(await start_engine(), explain=ON)
+    await gateway.ask(messages=chat("First."), max_tokens=1)
+    await explained(gateway, 1)
+    for turn in range(2):
+        for number in range(20):
+            said = [{"role": "assistant", "content": "There."}, {"role": "user", "content": "And now?"}] * turn
+            body = {"model": "demo", "messages": [*chat(f"Where is order {number}?"), *said], "max_tokens": 1}
+            answer = await gateway.http.post(CHAT, json=body, headers={"x-request-id": f"order-{number}-{turn}"})
+            assert answer.status_code == 200
+    summary = await explained(gateway, 41)
+    fates = [
+        tuple([(await detail(gateway, f"order-{number}-{turn}"))["skipped"] for turn in range(2)])
+        for number in range(20)
+    ]
+    assert set(fates) == {(True, True), (False, False)}
+    assert summary["skipped"] == sum(map(sum, fates))
+    assert summary["avoidable"]["estimated"]["tokens"] >= summary["avoidable"]["tokens"]

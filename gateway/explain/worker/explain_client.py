@@ -26,6 +26,7 @@ from gateway.core.experiment_group import ExperimentSample
 from gateway.core.explanation import CacheEvent, RequestRecord
 from gateway.core.ports import ExplainObserver
 from gateway.core.reasons import Reason
+from gateway.explain.worker.cpu_share import CpuShare
 from gateway.explain.worker.explain_messages import (
     CanonOptions,
     NamedComparison,
@@ -120,6 +121,7 @@ class ExplainClient:
         self._answer_seconds = timeouts.answer_seconds
         self._send_buffer = SendBuffer(self._options.max_waiting_bytes, self._cannot_send)
         self._skipped = SkippedSums()
+        self._cpu_share = CpuShare(settings.max_cpu_share)
         self.receives_seen = receives_seen
         self.peer_figures: PeerFigures | None = None
         self.replicated_seen = ReplicatedSeen(self._take_peer_prompts)
@@ -159,6 +161,7 @@ class ExplainClient:
             settings, gpus, canon, experiment, token_prices, publishes_seen=before.publishes_seen
         )
         self._send_buffer.max_bytes = self._options.max_waiting_bytes
+        self._cpu_share.most = settings.max_cpu_share
         if settings.enabled != self.enabled:
             self.enabled = settings.enabled
             await self.stop()
@@ -175,6 +178,10 @@ class ExplainClient:
     def accepts_text(self) -> bool:
         """Whether body and tokens of a request can be stored; without them, ``RequestRecord`` has neither."""
         return self._is_running and self._send_buffer.has_room()
+
+    def admits(self, conversation: Callable[[], int]) -> bool:
+        """Whether a request is passed on with its text; ``conversation`` as for ``CpuShare.admits``."""
+        return self.accepts_text and self._cpu_share.admits(conversation)
 
     def record_request(self, record: RequestRecord) -> None:
         """A request was answered. Never raises and never waits."""
@@ -379,8 +386,10 @@ class ExplainClient:
 
     def _count(self, report: WorkReport) -> None:
         undecodable = set(report.undecodable)
+        explained = 0
         for number in range(report.handled):
             held = self._send_buffer.done()
+            explained += not held.is_skipped
             if number in undecodable:
                 self._skip(held)
         for model, tenant_label, reason, tokens in report.missed:
@@ -389,6 +398,7 @@ class ExplainClient:
             self._observer.on_canonical(rule, mode, edits, saved, lost)
         if report.seen:
             self.replicated_seen.add(report.seen)
+        self._cpu_share.spent(report.cpu_seconds, explained)
         self._progress.set()
         if self._skipped and self._send_buffer.has_room():
             self._hand_over_skipped()

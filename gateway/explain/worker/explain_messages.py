@@ -185,6 +185,7 @@ class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
         missed: Tokens by model, tenant label and reason.
         canonical: Edits, saved and lost tokens, by rule and mode.
         seen: Computed prompts to report to other gateways, encoded by ``SeenPublisher``; empty for none.
+        cpu_seconds: CPU time since the last report, of this connection's messages.
     """
 
     handled: int
@@ -192,6 +193,7 @@ class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     missed: tuple[tuple[str, str, Reason, int], ...]
     canonical: tuple[tuple[str, RuleMode, int, int, int], ...] = ()
     seen: bytes = b""
+    cpu_seconds: float = 0.0
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):

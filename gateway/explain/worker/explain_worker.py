@@ -123,14 +123,14 @@ class ExplainWorker:
         self._undecodable.append(self._handled)
         self._handled += 1
 
-    def counted(self) -> WorkReport | None:
-        """The results since the last call; None if no message was handled."""
+    def counted(self, cpu_seconds: float = 0.0) -> WorkReport | None:
+        """The results since the last call; None if no message was handled. ``cpu_seconds`` as in ``WorkReport``."""
         if not self._handled:
             return None
         missed = tuple((*key, tokens) for key, tokens in self._missed.items())
         canonical = tuple((*key, *figures) for key, figures in self._canonical.items())
         seen = self._parts.take_seen() if self._publishes_seen and self._parts is not None else b""
-        counted = WorkReport(self._handled, tuple(self._undecodable), missed, canonical, seen)
+        counted = WorkReport(self._handled, tuple(self._undecodable), missed, canonical, seen, cpu_seconds)
         self._handled = 0
         self._undecodable = []
         self._missed = {}

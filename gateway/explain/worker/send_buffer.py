@@ -254,6 +254,7 @@ def _together(one: SkippedTotals, other: SkippedTotals) -> SkippedTotals:
         prompt_tokens=one.prompt_tokens + other.prompt_tokens,
         hits=one.hits + other.hits,
         prefill_seconds=one.prefill_seconds + other.prefill_seconds,
+        completion_tokens=one.completion_tokens + other.completion_tokens,
     )
 
 

@@ -1,7 +1,7 @@
 // Where the prompt tokens went, why, and what to change first.
 
 import { html } from "../vendor/ui.js";
-import { WINDOW_WORDS, count, counted, seconds } from "../core/format.js";
+import { WINDOW_WORDS, brief, count, counted, seconds } from "../core/format.js";
 import { useAsked, useTitle } from "../core/use.js";
 import { Asked } from "../parts/states.js";
 import { Canonical } from "./overview/canonical.js";
@@ -75,7 +75,9 @@ function covered({ window, covered_seconds, requests }) {
   return `${text} in ${seconds(covered_seconds)}, ${whence}.`;
 }
 
-function skipped({ skipped, requests }) {
+function skipped({ skipped, requests, avoidable }) {
   if (!skipped) return "";
-  return ` ${count(skipped)} of ${count(requests)} requests were counted without their text: the explanation was behind.`;
+  const left = ` ${count(skipped)} of ${count(requests)} requests were counted without their text: explaining was behind, or had used its share of the CPU time.`;
+  if (!avoidable.estimated) return left;
+  return `${left} If these miss for the same reasons as the others, ${brief(avoidable.estimated.tokens)} tokens of all were avoidable.`;
 }

@@ -99,7 +99,7 @@ function WhatWasAsked({ request }) {
     ["Turn", turn],
     ["Endpoint", html`<code>${endpoint}</code>${dialect && `, translated from ${dialect}`}${streamed ? ", streamed" : ""}`],
     ["Over at", html`<time datetime=${request.time} title=${request.time}>${moment(at)}</time>`],
-    ["Left out", request.skipped && "Its text was not examined: the explanation was behind."],
+    ["Left out", request.skipped && "Its text was not examined: explaining was behind, or had used its share of the CPU time."],
   ];
   return html`<${Facts} rows=${rows} />`;
 }

@@ -40,7 +40,7 @@ export function Canonical({ canonicalization, skipped }) {
 }
 
 function coverage(rules, observed, skipped) {
-  if (skipped) return "Its text was not examined: the explanation was behind.";
+  if (skipped) return "Its text was not examined: explaining was behind, or had used its share of the CPU time.";
   if (!observed) return "What rules save, or would have saved, was not computed for it.";
   return rules.length ? "" : "No observed rule found anything to change either.";
 }
