@@ -1,6 +1,7 @@
 """What the gateway costs per request and per streamed chunk, beside the bare floor and its peers, in one run.
 
     python -m benchmarks.overhead [--seconds 4] [--rounds 3] [--peer NAME='command {port} {a} {b}'] [--off] [--api API]
+                                  [--long]
 
 The floor is the least that a Python proxy can do (`floor`): callbacks that parse the body as JSON and pass it on, and
 write what comes back. A peer is any other gateway: its command gets a port to listen on and the URLs of two engines.
@@ -17,6 +18,9 @@ engine and of the load generator. Bodies that are sent once may be used up befor
 Of `turns` a slower candidate gets fewer, and with them fewer of the later turns, which are longer. Engines report as
 cached what one cache for all bodies would hold: nearly all of a `chat` body, nothing of a `cold` one.
 
+With ``--long`` requests of about 100,000 tokens (650 KB) are sent as well: the next turns of an agent's sessions, whose
+first turns are sent before, and prompts like no other; 30 and 12 a round, four at once.
+
 With ``--api`` the same bodies are also sent as requests of other APIs, and each is compared with chat: the ratio of CPU
 time in every round, of which the median, the least and the most are given. The APIs of a candidate are loaded in turn,
 and take bodies of their own of those that are sent once.
@@ -31,7 +35,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.overhead.bodies import ONCE, PATHS, write_bodies
+from benchmarks.overhead.bodies import ONCE, PATHS, write_bodies, write_long_bodies
 from benchmarks.overhead.candidates import Candidate, commands, start
 from benchmarks.overhead.processes import (
     QUIET,
@@ -70,10 +74,13 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--off", action="store_true", help="also the gateway with explanations off")
     parser.add_argument("--api", action="append", default=[], choices=[*PATHS][1:], help="a translated API")
+    parser.add_argument("--long", action="store_true", help="also requests of 100,000 tokens")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="overhead-"))
     apis = ["chat", *args.api]
     write_bodies(folder, args.rounds * len(apis))
+    if args.long:
+        write_long_bodies(folder, args.rounds)
     ports = [free_port(), free_port()]
     engines = [f"http://127.0.0.1:{port}" for port in ports]
     processes = [pinned(1, engine_command(ports, CHUNKS), **QUIET)]
@@ -92,27 +99,32 @@ def main() -> None:
                     for at, api in enumerate(apis if candidate.name != "floor" else apis[:1]):
                         bodies = f"{kind}-{number * len(apis) + at}" if kind in ONCE else "chat"
                         measure(candidate, kind, folder / f"{bodies}.jsonl", connections, seconds, api)
-        report(candidates)
+            for candidate in candidates if args.long else ():
+                for kind in ("first", "agent", "long"):
+                    measure(candidate, kind, folder / f"{kind}-{number}.jsonl", 4, 60, "chat")
+        report(candidates, long=args.long)
         for candidate in candidates[1:]:
             report_apis(candidate, args.api)
     finally:
         terminate(processes)
 
 
-def report(candidates: list[Candidate]) -> None:
+def report(candidates: list[Candidate], *, long: bool) -> None:
     """Print the median of each figure, and its ratio to the floor's; after the peers, the gateway's ratio to each."""
     figures = {
         each.name: {name: statistics.median(values) for name, values in each.figures.items()} for each in candidates
     }
     base = figures["floor"]
     columns = "repeated ms/request | turn ms/request | unseen ms/request | us/chunk | one connection, p50 | p99"
+    columns += " | agent's turn ms/request | long unseen ms/request" * long
     print(f"| | {columns} | to first response | RSS |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |" + " --- | --- |" * long)
     for each in candidates:
         of = figures[each.name]
         cells = [f"{of[kind] * 1e3:.3f} ({of[kind] / base[kind]:.1f}x)" for kind in ("chat", "turns", "cold")]
         cells.append(f"{of['stream'] * 1e6:.1f} ({of['stream'] / base['stream']:.1f}x)")
         cells += [f"{of[name] * 1e3:.2f} ms" for name in ("p50", "p99")]
+        cells += [f"{of[kind] * 1e3:.1f} ({of[kind] / base[kind]:.1f}x)" for kind in ("agent", "long")[: 2 * long]]
         cells += [f"{each.first_response:.2f} s", f"{memory_mib(*tree(each.process.pid)):.0f} MiB"]
         print(f"| {each.name} | {' | '.join(cells)} |")
     for each in candidates[2:]:

@@ -22,12 +22,14 @@ receipt refund register renew repair replace report return review sample schedul
 """.split()
 
 
-ONCE = {"turns", "cold", "stream"}
+ONCE = {"turns", "cold", "stream", "first", "agent", "long"}
 """Kinds whose bodies are each sent once."""
 
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 PATHS["stored"] = PATHS["responses"]
 """APIs, with their paths; ``stored`` are responses that the gateway keeps."""
+
+_SESSIONS, _LONG_TURNS, _LONG_MESSAGES, _LONG_WORDS = 6, 5, 50, 2_000
 
 CONVERSATIONS = 200
 TURNS = 8
@@ -47,6 +49,22 @@ def write_bodies(folder: Path, rounds: int = 1) -> None:
         sets[f"stream-{number}"] = [_encoded(_messages(rng, shared), cache, stream=True) for _ in range(200)]
     for name, bodies in sets.items():
         (folder / f"{name}.jsonl").write_text("\n".join(bodies))
+
+
+def write_long_bodies(folder: Path, rounds: int) -> None:
+    """Write for each round bodies of about 100,000 tokens: the ``first`` turns of an agent's sessions, their next turns
+    (``agent``), and prompts like no other (``long``)."""
+    rng, cache = random.Random(13), HeldBlocks()
+    for number in range(rounds):
+        sessions = [_long(rng) for _ in range(_SESSIONS)]
+        sets = {"first": [_encoded(messages, cache) for messages in sessions], "agent": []}
+        for messages in sessions * _LONG_TURNS:
+            for role, words in ("assistant", 100), ("user", 400):
+                messages.append({"role": role, "content": " ".join(rng.choices(WORDS, k=words))})
+            sets["agent"].append(_encoded(messages, cache))
+        sets["long"] = [_encoded(_long(rng), cache) for _ in range(2 * _SESSIONS)]
+        for name, bodies in sets.items():
+            (folder / f"{name}-{number}.jsonl").write_text("\n".join(bodies))
 
 
 def write_turns(folder: Path) -> Iterator[tuple[Path, int]]:
@@ -101,6 +119,15 @@ def _messages(rng: random.Random, system: str) -> list[dict[str, str]]:
         messages.append({"role": "user", "content": f"Point {turn}: " + " ".join(rng.choices(WORDS, k=9))})
         messages.append({"role": "assistant", "content": f"Re {turn}: " + " ".join(rng.choices(WORDS, k=40))})
     return [*messages, {"role": "user", "content": "At last " + " ".join(rng.choices(WORDS, k=6))}]
+
+
+def _long(rng: random.Random) -> list[dict[str, str]]:
+    """Tool results of an agent that has read 50 files."""
+    roles = itertools.cycle(("user", "assistant"))
+    return [
+        {"role": role, "content": f"{rng.random()} " + " ".join(rng.choices(WORDS, k=_LONG_WORDS))}
+        for role, _ in zip(roles, range(_LONG_MESSAGES + 1), strict=False)
+    ]
 
 
 def _encoded(messages: Sequence[dict[str, str]], cache: HeldBlocks, *, stream: bool = False) -> str:
