@@ -4,7 +4,7 @@ import json
 import random
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -190,18 +190,23 @@ class DefaultRecords:
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[RequestRecord]:
         """The records of requests, one after the other."""
-        for messages, reply in exchanges:
-            self._number += 1
-            yield self._record(messages, reply)
+        return self.of_bodies(({"messages": messages}, reply) for messages, reply in exchanges)
 
-    def _record(self, messages: Sequence[dict[str, Any]], reply: str) -> RequestRecord:
+    def of_bodies(self, bodies: Iterable[tuple[dict[str, Any], str]]) -> Iterator[RequestRecord]:
+        """The records of requests that have more than messages."""
+        for fields, reply in bodies:
+            self._number += 1
+            yield self._record(fields, reply)
+
+    def _record(self, fields: dict[str, Any], reply: str) -> RequestRecord:
         encoder = self._cache.encoder
-        (ids,) = encoder.encode(Endpoint.CHAT, {"messages": messages})
+        (ids,) = encoder.encode(Endpoint.CHAT, fields)
         answer = encoder.encode_text(reply)
         tokens = len(ids) // TOKEN_BYTES
         held = self._cache.compute_tokens(ids, answer)
         return msgspec.structs.replace(
-            record_of(answered(list(messages), self._number)),
+            record_of(answered(fields["messages"], self._number)),
+            body=json.dumps({"model": "m", "max_tokens": 8} | fields).encode(),
             at=1e9 + self._number * _BETWEEN_SECONDS,
             where=SpaceKey("m", encoder.tokenizer_id, encoder.template_hash, context_limit=1 << 20),
             parts=(ids,),
