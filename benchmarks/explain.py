@@ -265,7 +265,7 @@ def start(name: str, folder: Path, engines: list[str], core: int, *, explain: bo
             {
                 "server": {"port": port, "admin_port": admin_port},
                 "models": [{"id": "m", "tokenizer": "builtin:demo", "replicas": engines}],
-                "explain": {"enabled": explain},
+                "explain": {"enabled": explain, "max_cpu_share": None},
                 "log": {"requests": False},
             }
         )

@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
-    parser.add_argument("--off", action="store_true", help="also the gateway with explanations off")
+    parser.add_argument("--off", action="store_true", help="also with explanations off, and without their limit")
     parser.add_argument("--api", action="append", default=[], choices=[*PATHS][1:], help="a translated API")
     parser.add_argument("--long", action="store_true", help="also requests of 100,000 tokens")
     args = parser.parse_args()

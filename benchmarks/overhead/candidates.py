@@ -55,6 +55,7 @@ def commands(peers: list[str], folder: Path, engines: list[str], *, off: bool = 
     ]
     if off:
         found.append(("off", lambda port: gateway(port, explain={"enabled": False})))
+        found.append(("unlimited", lambda port: gateway(port, explain={"max_cpu_share": None})))
     for peer in peers:
         name, _, text = peer.partition("=")
         found.append((name, lambda _, text=text: shlex.split(text)))
