@@ -19,6 +19,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -62,6 +63,7 @@ _NICE = 10
 """Of units beside others: a tenth of a core that another process uses all the time. They use what the others leave."""
 
 _niced: set[int] = set()
+_others_are_over = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def run(part: Part, *options: str, nice: int = 0) -> Result:
     command += [f"--ignore={path}" for path in part.but]
     began, lines, shown = time.monotonic(), [], 0
     with fork_server.launch(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        if nice:
+        if nice and not _others_are_over.is_set():
             _niced.add(process.pid)
             os.setpriority(os.PRIO_PROCESS, process.pid, nice)
         assert process.stdout is not None
@@ -176,6 +178,7 @@ def run(part: Part, *options: str, nice: int = 0) -> Result:
 
 def end_niceness() -> None:
     """Give units that still run their full share of the cores, where this user may: nothing else needs them more."""
+    _others_are_over.set()
     for pid in tuple(_niced):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, 0)
