@@ -426,9 +426,10 @@ class Flow:
             return
         try:
             encoded = context.encoded
-            # A client that asked for a comparison gets it, now and in its next turn.
             is_compared = encoded.asked.compares is not None
-            with_text = self.explains.admits(lambda: 0 if is_compared else conversation_hash(encoded))
+            with_text = self.explains.admits(
+                encoded.tokens, lambda: conversation_hash(encoded), is_compared=is_compared
+            )
             self.explains.record_request(request_record(encoded, served, settled, replies, with_text=with_text))
         except Exception:  # noqa: BLE001 - the client already has its answer: explaining must not fail it
             _log.exception("explain_failed", request_id=context.encoded.request.request_id)

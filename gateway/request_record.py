@@ -4,7 +4,8 @@
 import hashlib
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -30,7 +31,7 @@ _MAX_MESSAGES = 4096
 busy for so long that it counts as hanging and is replaced."""
 
 _LEADING_ROLES = frozenset({"system", "developer"})
-_HASHED_CHARACTERS, _HASHED_PARTS = 2_000, 100
+_HASHED_CHARACTERS, _HASHED_PARTS, _HASHED_IDS = 1_000, 100, 8
 
 _STAGE_AFTER_ANSWER = "settle"
 """The stage after the answer."""
@@ -161,21 +162,33 @@ def request_record(
 
 
 def conversation_hash(encoded: Encoded) -> int:
-    """32 bits that the turns of a conversation share: of its session; else of its first message behind the leading
-    ones, or of the beginning of a prompt without messages."""
+    """32 bits that the turns of a conversation share: of its session; else of the beginning and the end of its first
+    message behind the leading ones, or of the beginning of a prompt without messages."""
     request = encoded.request
-    named = request.identity.session
+    named = request.identity.session if request.identity.is_exact else ""
     if not named:
         messages = request.fields.get("messages")
-        first: object = request.fields.get("prompt")
         if isinstance(messages, list):
-            followed = (each for each in messages if isinstance(each, dict) and each.get("role") not in _LEADING_ROLES)
-            first = next((each.get("content") for each in followed), None)
-        if isinstance(first, list):
-            # Parts, prompts or token ids.
-            first = "".join(str(part.get("text") if isinstance(part, dict) else part) for part in first[:_HASHED_PARTS])
-        named = str(first)[:_HASHED_CHARACTERS]
+            followed = (each for each in messages[:_HASHED_PARTS] if each.get("role") not in _LEADING_ROLES)
+            first: Mapping[str, Any] = next(followed, {})
+            text = _text(first.get("content"))
+            named = text[:_HASHED_CHARACTERS] + text[-_HASHED_CHARACTERS:]
+        else:
+            named = _text(request.fields.get("prompt"))[:_HASHED_CHARACTERS]
     return zlib.crc32(f"{request.caller.tenant.id}\n{named}".encode("utf-8", "replace"))
+
+
+def _text(value: object) -> str:
+    """A text, or the first parts of a content, prompts or token ids, each up to a limit."""
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else ""
+    parts = [part.get("text") if isinstance(part, dict) else part for part in value[:_HASHED_PARTS]]
+    return " ".join(
+        part[:_HASHED_CHARACTERS]
+        if isinstance(part, str)
+        else str(part[:_HASHED_IDS] if isinstance(part, list) else part)
+        for part in parts
+    )
 
 
 def placed_record(context: RequestContext, placed: Placed) -> RequestRecord:

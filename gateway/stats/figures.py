@@ -1,6 +1,5 @@
 """The figures of a selection, JSON-ready: sums of the summary, effects of rules, and series over time."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -103,20 +102,32 @@ def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
         "avoidable": _worth_of((each for some in avoidable.values() for each in some), price)
         | {
             "by_remedy": {remedy.value: _worth_of(some, price) for remedy, some in avoidable.items()},
-            "estimated": _estimated(cell, itertools.chain.from_iterable(avoidable.values()), price),
+            "estimated": _estimated(cell, price),
         },
     }
 
 
-def _estimated(cell: Totals, avoidable: Iterable[tuple[int, float]], price: ComputePrice) -> dict[str, object] | None:
-    """The avoidable part if unclassified misses have the reasons of the others; None if no request was left out."""
-    unknown_tokens, unknown_seconds = cell.missed.get(Reason.UNCLASSIFIED, (0, 0.0))
-    missed = cell.prompt_tokens - cell.hits
-    known_tokens, known_seconds = missed - unknown_tokens, cell.lost_gpu_seconds - unknown_seconds
-    if not cell.skipped or known_tokens <= 0 or known_seconds <= 0:
+def _estimated(cell: Totals, price: ComputePrice) -> dict[str, object] | None:
+    """The avoidable part if unclassified misses have the reasons of those that were found by their text; None if no
+    request was left out, or nothing is known. Requests that are left out have the reasons of the lowest rungs, too."""
+    unknown = cell.missed.get(Reason.UNCLASSIFIED, (0, 0.0))[0]
+    of_text = {
+        reason
+        for reason in cell.missed
+        if reason is not Reason.UNCLASSIFIED and REASONS[reason].rung not in (Rung.CHOSEN, Rung.ANYWHERE)
+    }
+    known = sum(cell.missed[reason][0] for reason in of_text)
+    if not cell.skipped or not known:
         return None
-    by_tokens, by_seconds = missed / known_tokens, cell.lost_gpu_seconds / known_seconds
-    return _worth_of(((round(tokens * by_tokens), lost * by_seconds) for tokens, lost in avoidable), price)
+    factors = {reason: 1 + unknown / known if reason in of_text else 1.0 for reason in cell.missed}
+    return _worth_of(
+        (
+            (round(tokens * factors[reason]), seconds * factors[reason])
+            for reason, (tokens, seconds) in cell.missed.items()
+            if REASONS[reason].remedy in _AVOIDABLE
+        ),
+        price,
+    )
 
 
 def turns(cell: Totals) -> list[dict[str, object]]:

@@ -28,7 +28,7 @@ class FakeWorker:
             raise ConnectionClosed
         return []
 
-    def counted(self, cpu_seconds=0.0):
+    def counted(self):
         return None
 
 

@@ -247,3 +247,32 @@ async def test_all_turns_of_a_conversation_are_explained_or_none(start_engine, s
     assert set(fates) == {(True, True), (False, False)}
     assert summary["skipped"] == sum(map(sum, fates))
     assert summary["avoidable"]["estimated"]["tokens"] >= summary["avoidable"]["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "a" * 50}] * 150}]}),
+        (CHAT, {"messages": [{"role": "system", "content": "Only this."}]}),
+        (CHAT, {"messages": [{"role": "system", "content": "x"}] * 200 + [{"role": "user", "content": "Hi"}]}),
+        (COMPLETIONS, {"prompt": "Once upon a time"}),
+        (COMPLETIONS, {"prompt": ["one", "two"]}),
+        (COMPLETIONS, {"prompt": [5, 6, 7]}),
+        (COMPLETIONS, {"prompt": [[5, 6, 7] * 500, [8, 9]]}),
+    ],
+    ids=["parts", "system only", "many leading", "prompt", "prompts", "ids", "lists of ids"],
+)
+async def test_every_body_is_of_a_conversation_that_is_explained_or_not(
+    start_engine, start_gateway, monkeypatch, path, body
+):
+    monkeypatch.setattr(cpu_share.CpuShare, "spent", lambda share, *_: setattr(share, "admitted", 0.5))
+    gateway = await start_gateway(await start_engine(), explain=ON)
+    await gateway.ask(messages=chat("First."), max_tokens=1)
+    await explained(gateway, 1)
+    for number in range(2):
+        answer = await gateway.http.post(
+            path, json={"model": "demo", "max_tokens": 1} | body, headers={"x-request-id": f"again-{number}"}
+        )
+        assert answer.status_code == 200
+    await explained(gateway, 3)
+    assert len({(await detail(gateway, f"again-{number}"))["skipped"] for number in range(2)}) == 1

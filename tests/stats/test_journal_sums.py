@@ -72,6 +72,25 @@ def test_hits_and_reasons_are_the_prompt_tokens_in_every_sum(requests, window, l
     assert whole["prompt_tokens"] >= sum(explained.prompt_tokens for explained in kept)
 
 
+def test_what_was_avoidable_in_all_requests_is_estimated_from_those_whose_text_was_compared():
+    journal = make()
+    elsewhere, compared = {Reason.LOAD_BALANCED: 40}, {Reason.DYNAMIC_TIME: 30, Reason.NEW_CONTENT: 30}
+    for number in range(10):
+        journal.add(finished(f"explained-{number}"), explanation(0, elsewhere | compared), 1)
+    assert ask(journal, "summary")["avoidable"]["estimated"] is None
+    left_out = explanation(0, elsewhere | {Reason.UNCLASSIFIED: 60}, was_skipped=True)
+    for number in range(30):
+        journal.add(finished(f"left-out-{number}"), left_out, 1)
+    avoidable = ask(journal, "summary")["avoidable"]
+    assert (avoidable["tokens"], avoidable["estimated"]["tokens"]) == (40 * 40 + 10 * 30, 40 * 40 + 40 * 30)
+
+
+def test_nothing_is_estimated_where_no_text_was_compared():
+    journal = make()
+    journal.add(finished(), explanation(0, {Reason.UNCLASSIFIED: 60}, was_skipped=True), 1)
+    assert ask(journal, "summary")["avoidable"]["estimated"] is None
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4000), st.integers(0, 4000), st.booleans()), max_size=8),
     explanations,

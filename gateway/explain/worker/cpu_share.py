@@ -1,8 +1,8 @@
 """Holds the CPU time of explaining to a share of the gateway's own, by leaving out whole conversations.
 
-What explaining all requests of the last ten seconds would cost is their number times the mean of what explained ones
-cost. Beyond the limit, conversations are chosen by their hash, so that all turns of one are explained or none: a turn
-is compared with the one before. Nothing is put off, so there is no backlog that requests would pay for later.
+What explaining all requests of the last ten seconds would take is estimated: their tokens times what a token of the
+explained ones took. Beyond the limit, conversations are chosen by their hash, because a turn is compared with the one
+before. Nothing is put off, so there is no backlog that requests would pay for later.
 """
 
 import time
@@ -13,24 +13,33 @@ from typing import NamedTuple
 import structlog
 
 _STEP_SECONDS = 1.0
-_STEPS = 10
+_WINDOW_SECONDS = 10.0
 
 _FREE_SHARE = 0.1
 """Of one core, what explaining may always use: with little traffic every request is explained."""
 
+_LEAST_ADMITTED = 0.001
 _HASHES = 1 << 32
 _SMOOTHED = 0.5
+
+_FORGOTTEN = 0.8
+"""What remains of the cost of a token after a step without any: the last ones may have been unusual."""
+
 _SAID_SECONDS = 60.0
 _log = structlog.get_logger("gateway.explain.worker")
 
 
-class _Second(NamedTuple):
+class _Interval(NamedTuple):
+    """A step of a second or more: seconds, tokens of all requests, CPU seconds of the gateway and of explaining."""
+
+    seconds: float
     asked: int
-    own_seconds: float
+    own: float
+    explaining: float
 
 
 class CpuShare:
-    """Decides which conversations are explained.
+    """Decides which requests are explained.
 
     Args:
         most: CPU time of explaining, as a share of the gateway's; None: no limit.
@@ -40,6 +49,7 @@ class CpuShare:
     Attributes:
         most: As given.
         admitted: The share of conversations that are explained, above 0.
+        has_room: Whether less than the limit was used in the last ten seconds.
     """
 
     def __init__(
@@ -50,47 +60,64 @@ class CpuShare:
     ) -> None:
         self.most = most
         self.admitted = 1.0
+        self.has_room = True
         self._clock, self._own = clock, own
-        self._steps: deque[_Second] = deque(maxlen=_STEPS)
+        self._steps: deque[_Interval] = deque()
         self._step_at, self._step_own = clock(), own()
         self._asked = self._explained = 0
-        self._explain_seconds = 0.0
+        self._explaining = 0.0
         self._cost: float | None = None
         self._said_at = float("-inf")
 
-    def admits(self, conversation: Callable[[], int]) -> bool:
-        """Whether a request is explained; ``conversation`` gives the 32-bit hash of its conversation."""
-        self._asked += 1
+    def admits(self, tokens: int, conversation: Callable[[], int]) -> bool:
+        """Whether a request is explained.
+
+        Args:
+            tokens: Of its prompt.
+            conversation: Gives the 32-bit hash of its conversation.
+        """
+        self._asked += tokens
         return self.admitted >= 1.0 or conversation() < self.admitted * _HASHES
 
-    def spent(self, seconds: float, explained: int) -> None:
-        """The other process has used so much CPU time, with so many explained requests."""
-        self._explain_seconds += seconds
-        self._explained += explained
+    def spent(self, seconds: float, tokens: int) -> None:
+        """The other process has explained prompts of so many tokens, in so much CPU time."""
+        self._explaining += seconds
+        self._explained += tokens
         now = self._clock()
         if now - self._step_at >= _STEP_SECONDS:
             self._adjust(now)
 
     def _adjust(self, now: float) -> None:
         own = self._own()
-        steps = max(round((now - self._step_at) / _STEP_SECONDS), 1)
-        # Without reports for a while, what was asked meanwhile is spread over that time.
-        for _ in range(min(steps, _STEPS)):
-            self._steps.append(_Second(round(self._asked / steps), (own - self._step_own) / steps))
-        self._step_at, self._step_own, self._asked = now, own, 0
+        last = _Interval(now - self._step_at, self._asked, own - self._step_own, self._explaining)
+        self._steps.append(last)
+        while len(self._steps) > 1 and sum(step.seconds for step in self._steps) - self._steps[0].seconds >= (
+            _WINDOW_SECONDS
+        ):
+            self._steps.popleft()
         if self._explained:
-            cost = self._explain_seconds / self._explained
+            cost = self._explaining / self._explained
             # A rise counts at once: other traffic may cost forty times as much.
             self._cost = cost if self._cost is None else max(cost, self._cost + _SMOOTHED * (cost - self._cost))
-            self._explained, self._explain_seconds = 0, 0.0
-        if self.most is None or self._cost is None:
-            self.admitted = 1.0
-            return
-        wanted = self._cost * sum(step.asked for step in self._steps)
-        free = _FREE_SHARE * _STEP_SECONDS * _STEPS
-        allowed = max(self.most * sum(step.own_seconds for step in self._steps), free)
-        admitted = 1.0 if wanted <= allowed else allowed / wanted
-        if admitted < 1.0 and now - self._said_at >= _SAID_SECONDS:
+        elif self._cost is not None:
+            self._cost *= _FORGOTTEN
+        self._step_at, self._step_own, self._asked, self._explained, self._explaining = now, own, 0, 0, 0.0
+        self.admitted, self.has_room = self._share(last)
+        if self.admitted < 1.0 and now - self._said_at >= _SAID_SECONDS:
             self._said_at = now
-            _log.info("explain_limited", share=round(admitted, 3), milliseconds_each=round(self._cost * 1000, 3))
-        self.admitted = admitted
+            _log.info("explain_limited", share=round(self.admitted, 4))
+
+    def _share(self, last: _Interval) -> tuple[float, bool]:
+        if self.most is None or self._cost is None:
+            return 1.0, True
+        seconds, asked, own, explaining = map(sum, zip(*self._steps, strict=True))
+        # The seconds before the first request count as quiet ones.
+        window = max(seconds, _WINDOW_SECONDS)
+        allowed = max(self.most * own, _FREE_SHARE * window)
+        if explaining > allowed / 2:
+            # The mean of the window is late where traffic has just begun.
+            wanted = self._cost * max(asked, last.asked * window / last.seconds)
+        else:
+            wanted = self._cost * asked
+        admitted = 1.0 if wanted <= allowed else max(allowed / wanted, _LEAST_ADMITTED)
+        return admitted, explaining < allowed

@@ -179,9 +179,16 @@ class ExplainClient:
         """Whether body and tokens of a request can be stored; without them, ``RequestRecord`` has neither."""
         return self._is_running and self._send_buffer.has_room()
 
-    def admits(self, conversation: Callable[[], int]) -> bool:
-        """Whether a request is passed on with its text; ``conversation`` as for ``CpuShare.admits``."""
-        return self.accepts_text and self._cpu_share.admits(conversation)
+    def admits(self, tokens: int, conversation: Callable[[], int], *, is_compared: bool) -> bool:
+        """Whether a request is passed on with its text.
+
+        Args:
+            tokens: As for ``CpuShare.admits``.
+            conversation: Likewise.
+            is_compared: Whether its client asked for a comparison, which its next turn may need, too.
+        """
+        is_admitted = self._cpu_share.admits(tokens, conversation) or (is_compared and self._cpu_share.has_room)
+        return is_admitted and self.accepts_text
 
     def record_request(self, record: RequestRecord) -> None:
         """A request was answered. Never raises and never waits."""
@@ -389,7 +396,8 @@ class ExplainClient:
         explained = 0
         for number in range(report.handled):
             held = self._send_buffer.done()
-            explained += not held.is_skipped
+            if held.totals is not None and not held.is_skipped:
+                explained += held.totals.prompt_tokens
             if number in undecodable:
                 self._skip(held)
         for model, tenant_label, reason, tokens in report.missed:

@@ -185,7 +185,7 @@ class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
         missed: Tokens by model, tenant label and reason.
         canonical: Edits, saved and lost tokens, by rule and mode.
         seen: Computed prompts to report to other gateways, encoded by ``SeenPublisher``; empty for none.
-        cpu_seconds: CPU time since the last report, of this connection's messages.
+        cpu_seconds: CPU time of explaining requests with their text.
     """
 
     handled: int

@@ -82,6 +82,7 @@ class ExplainWorker:
         self._missed: dict[tuple[str, str, Reason], int] = {}
         self._canonical: dict[tuple[str, RuleMode], tuple[int, int, int]] = {}
         self._referred: BoundedCache[int, _Referred] = BoundedCache(REFERRED)
+        self._cpu_seconds = 0.0
         self.is_behind = False
         self._noticed: dict[tuple[str, str], tuple[float, int]] = {}
 
@@ -123,18 +124,19 @@ class ExplainWorker:
         self._undecodable.append(self._handled)
         self._handled += 1
 
-    def counted(self, cpu_seconds: float = 0.0) -> WorkReport | None:
-        """The results since the last call; None if no message was handled. ``cpu_seconds`` as in ``WorkReport``."""
+    def counted(self) -> WorkReport | None:
+        """The results since the last call; None if no message was handled."""
         if not self._handled:
             return None
         missed = tuple((*key, tokens) for key, tokens in self._missed.items())
         canonical = tuple((*key, *figures) for key, figures in self._canonical.items())
         seen = self._parts.take_seen() if self._publishes_seen and self._parts is not None else b""
-        counted = WorkReport(self._handled, tuple(self._undecodable), missed, canonical, seen, cpu_seconds)
+        counted = WorkReport(self._handled, tuple(self._undecodable), missed, canonical, seen, self._cpu_seconds)
         self._handled = 0
         self._undecodable = []
         self._missed = {}
         self._canonical = {}
+        self._cpu_seconds = 0.0
         return counted
 
     def _take_options(self, options: WorkerOptions) -> Sequence[FromWorker]:
@@ -151,9 +153,16 @@ class ExplainWorker:
         parts = self._parts
         match message:
             case RequestRecord():
-                return self._explain(parts, message)
+                began = time.process_time()
+                replies = self._explain(parts, message)
+                if message.parts:
+                    self._cpu_seconds += time.process_time() - began
+                return replies
             case RepeatedRequest():
-                return self._repeat(parts, message)
+                began = time.process_time()
+                replies = self._repeat(parts, message)
+                self._cpu_seconds += time.process_time() - began
+                return replies
             case SkippedTotals():
                 gpus = self._gpus.get(message.model, 1)
                 return self._attempt("writing down", lambda: parts.add_skipped(message, gpus))

@@ -100,7 +100,6 @@ class Session:
         self._waiting_bytes = 0
         self._behind_bytes = 0
         self._unreported_bytes = 0
-        self._unreported_cpu = 0.0
         self._reported_at = 0.0
 
     def run(self) -> None:
@@ -122,7 +121,6 @@ class Session:
         Raises:
             ConnectionClosed: The gateway has closed the connection.
         """
-        began = self._worked()
         if self._questions and (self._done >= self._questions[0][2] or self._worked() >= self._questions[0][1]):
             self._handle(self._questions.popleft()[0])
         elif self._work:
@@ -135,7 +133,6 @@ class Session:
         else:
             for notice in self._worker.expire():
                 self._send(notice)
-        self._unreported_cpu += self._worked() - began
         self._report()
 
     @property
@@ -162,7 +159,6 @@ class Session:
         Raises:
             ConnectionClosed: The gateway has closed the connection.
         """
-        began = self._worked()
         try:
             data = self._connection.recv(_READ_BYTES)
         except OSError:
@@ -179,7 +175,6 @@ class Session:
                 self._questions.append((frame, most, self._done + len(self._work)))
             else:
                 self._handle(frame)
-        self._unreported_cpu += self._worked() - began
 
     def _handle(self, frame: RawMessage) -> None:
         try:
@@ -202,8 +197,7 @@ class Session:
         ):
             self._unreported_bytes = 0
             self._reported_at = now
-            if (counted := self._worker.counted(self._unreported_cpu)) is not None:
-                self._unreported_cpu = 0.0
+            if (counted := self._worker.counted()) is not None:
                 self._send(counted)
 
     def _send(self, message: FromWorker) -> None:
