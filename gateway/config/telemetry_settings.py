@@ -168,7 +168,7 @@ class ExplainSettings(BaseModel):
     max_cpu_share: float | None = Field(default=0.25, gt=0)
     """CPU time that explaining aims at over ten seconds, as a share of the gateway's own. Beyond it whole conversations
     are left out, chosen by a hash: their requests are counted with their hits, and what would need their text is
-    `unclassified`. A tenth of one core may always be used, for each worker process. None: no limit."""
+    `unclassified`. A fifth of one core may always be used, for each worker process. None: no limit."""
 
     journal_requests: int = Field(default=5000, ge=1, le=1_000_000)
     """Latest requests whose details are kept for `/admin/api/requests`, about 3 KB each."""

@@ -72,4 +72,6 @@ def configuration(side: Side, engines: Sequence[str], port: int, admin_port: int
         "    tokenizer: builtin:demo\n"
         f"    replicas:\n{replicas}"
         f"placement: {{policy: {side.policy}, slots: {ENGINE.slots}}}\n"
+        # Both sides are compared, so every request is explained.
+        "explain: {max_cpu_share: null}\n"
     )

@@ -34,7 +34,7 @@ async def test_redis_is_not_there_at_the_start_and_comes_later(tmp_path, store_a
             # What could not be written was not forgotten.
             await soon(lambda: read(KEY, client.get(NAME)) == BLOCK)
         assert await store.fetch([KEY]) == {KEY: BLOCK}
-        await soon(lambda: sorted(recovered(logs)) == ["read", "write"])
+        await soon(lambda: set(recovered(logs)) == {"read", "write"})
         assert set(errors) == {"redis"}
     finally:
         server.kill()
@@ -109,7 +109,7 @@ async def test_redis_hangs(server, store_at, greeted, clock, soon, errors, logs)
         return (await found()).keys() == {KEY, OTHER}
 
     await soon(both)
-    await soon(lambda: sorted(recovered(logs)) == ["read", "write"])
+    await soon(lambda: set(recovered(logs)) == {"read", "write"})
 
 
 async def test_all_that_wait_while_redis_hangs_go_on(server, store_at, greeted, clock, errors):
@@ -161,7 +161,7 @@ async def test_redis_is_full(server, store_at, soon, errors, logs):
         # The blocks that did not fit were not forgotten, and that one was read meanwhile did not take its place.
         assert await soon(lambda: store.fetch([OTHER])) == {OTHER: BLOCK}
         await soon(lambda: read(KEY, client.get(NAME)) == "newer")
-        await soon(lambda: recovered(logs) == ["write"])
+        await soon(lambda: "write" in recovered(logs))
         assert "redis" in errors
 
 

@@ -144,6 +144,6 @@ def test_a_process_that_reports_after_a_long_silence_is_counted_over_that_time()
     traffic = Traffic()
     for _ in range(100):
         traffic.share.admits(TOKENS, lambda: 0)
-    # 100 requests of a minute at 4 ms: less than a tenth of a core.
+    # 100 requests of a minute at 4 ms: less than a fifth of a core.
     traffic.pass_time(60.0, 0.4, 100 * TOKENS)
     assert traffic.share.admitted == 1.0

@@ -15,7 +15,7 @@ import structlog
 _STEP_SECONDS = 1.0
 _WINDOW_SECONDS = 10.0
 
-_FREE_SHARE = 0.1
+_FREE_SHARE = 0.2
 """Of one core, what explaining may always use: with little traffic every request is explained."""
 
 _LEAST_ADMITTED = 0.001
