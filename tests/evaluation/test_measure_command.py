@@ -178,13 +178,13 @@ def test_models_are_compared_with_the_first_one(measure):
 
 
 def test_identical_targets_differ_by_noise(measure):
-    with engine("--prefill-rate", "8000") as one, engine("--prefill-rate", "8000") as other:
+    with engine("--prefill-rate", "800") as one, engine("--prefill-rate", "800") as other:
         result = as_json(measure(f"a={one}", f"b={other}", "--requests", 10, "--prompt-tokens", 100, "--json"))
     for compared in result["comparisons"][2:]:
         for latency in ("ttft_seconds", "total_seconds"):
             found = compared[latency]["p50"]
-            # An interval misses in 5 of 100 runs: then the difference is small.
-            assert found["is_noise"] or abs(found["difference"]["value"]) < 0.01
+            # An interval misses in 5 of 100 runs: then the difference is small beside the 125 ms of a prefill.
+            assert found["is_noise"] or abs(found["difference"]["value"]) < 0.05
         assert compared["error_rate"]["value"] == 0
 
 
