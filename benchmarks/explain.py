@@ -1,6 +1,7 @@
 """What it costs to explain requests: in the gateway's process, in the one beside it, and for the requests.
 
-    python -m benchmarks.explain [--seconds 60] [--slice 10] [--same-core] [--only handing,working,side-by-side]
+    python -m benchmarks.explain [--seconds 60] [--slice 10] [--same-core] [--limited]
+                                 [--only handing,working,side-by-side]
 
 * `handing`: CPU time of the gateway's process for one 10 KB chat request that is not repeated, and for a repeated one:
   putting together what is sent of it, and handing that over (encoding, writing, reading what was counted), with a real
@@ -257,7 +258,7 @@ def settle(side: Side) -> None:
             return
 
 
-def start(name: str, folder: Path, engines: list[str], core: int, *, explain: bool) -> Side:
+def start(name: str, folder: Path, engines: list[str], core: int, explain: dict[str, object]) -> Side:
     port, admin_port = free_port(), free_port()
     config = folder / f"{name}.yaml"
     config.write_text(
@@ -265,7 +266,7 @@ def start(name: str, folder: Path, engines: list[str], core: int, *, explain: bo
             {
                 "server": {"port": port, "admin_port": admin_port},
                 "models": [{"id": "m", "tokenizer": "builtin:demo", "replicas": engines}],
-                "explain": {"enabled": explain, "max_cpu_share": None},
+                "explain": explain,
                 "log": {"requests": False},
             }
         )
@@ -306,7 +307,9 @@ def side_by_side(args: argparse.Namespace) -> None:
     try:
         time.sleep(1)
         engines = [f"http://127.0.0.1:{port}" for port in ports]
-        sides = [start(name, folder, engines, core, explain=name == "on") for name in ("off", "on")]
+        on_settings = {} if args.limited else {"max_cpu_share": None}
+        settings = {"off": {"enabled": False}, "on": on_settings}
+        sides = [start(name, folder, engines, core, explain) for name, explain in settings.items()]
         for side in sides:
             wait_until_serving(side)
         on = sides[1]
@@ -372,6 +375,9 @@ def main() -> None:
     parser.add_argument("--slice", type=float, default=10, help="seconds of load before it is the other's turn")
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--requests", type=int, default=1500, help="handed over; at most 800 of them are explained")
+    parser.add_argument(
+        "--limited", action="store_true", help="explain.max_cpu_share as by default, instead of no limit"
+    )
     parser.add_argument("--same-core", action="store_true", help="the explaining process shares the gateway's core")
     parser.add_argument("--only", default="handing,working,side-by-side", metavar="PARTS")
     args = parser.parse_args()
