@@ -10,6 +10,7 @@ BENCHMARKS = [
     ("analyze --mib 1", "MiB"),
     pytest.param("canon --rounds 1 --only rules", "parsing", marks=pytest.mark.long),
     pytest.param("explain --only handing,working --requests 100", "new prompt", marks=pytest.mark.long),
+    pytest.param("explain_totals --requests 60", "first_seen", marks=pytest.mark.long),
     ("index --blocks 2000", "blocks"),
     ("request_path --requests 5", "files"),
 ]

@@ -91,9 +91,7 @@ class CpuShare:
         own = self._own()
         last = _Interval(now - self._step_at, self._asked, own - self._step_own, self._explaining)
         self._steps.append(last)
-        while len(self._steps) > 1 and sum(step.seconds for step in self._steps) - self._steps[0].seconds >= (
-            _WINDOW_SECONDS
-        ):
+        while sum(step.seconds for step in self._steps) - self._steps[0].seconds >= _WINDOW_SECONDS:
             self._steps.popleft()
         if self._explained:
             cost = self._explaining / self._explained

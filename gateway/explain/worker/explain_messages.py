@@ -158,6 +158,12 @@ class NamedComparison(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To the worker, work: a request to compare with the one that its client names, before it is computed.
 
     It is work because it may name a request right before it. It is answered by a ``QuestionAnswer``.
+
+    Attributes:
+        number: As of a ``Question``.
+        named: As ``ChatRequest.compares``.
+        client: As ``ChatRequest.places``.
+        record: What is known of the request before it is sent.
     """
 
     number: int
