@@ -38,7 +38,7 @@ function Rules({ summary }) {
     <p class="hint">
       Rules make prompts begin alike, so that more of them comes from the cache. Each was tried beside the gateway on
       ${" "}${counted(looked.requests, "request")}${looked.requests < summary.requests &&
-      ` (${percent(looked.requests / summary.requests, 0)} of all; the others could not be tried, or the explanation was behind)`};
+      ` (${percent(looked.requests / summary.requests, 0)} of all; the others could not be tried, or were left out)`};
       no rule changes a prompt until it is turned on.
     </p>
     ${worth.length > 0 &&
