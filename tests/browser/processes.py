@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -132,9 +131,3 @@ class Demo(Child):
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGCONT)
         self.end()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from free_ports import free_port
 from patience import HANG_SECONDS
 
-from browser.processes import Demo, Engine, Gateway, free_port
+from browser.processes import Demo, Engine, Gateway
 from gateway.core.api_keys import hash_key
 
 CHAT = "/v1/chat/completions"

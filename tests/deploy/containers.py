@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ import openai
 import yaml
 
 from tests.deploy.container_tool import NoContainerTool, container_tool
+from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "prefix-gateway-test"
@@ -55,7 +55,7 @@ class Stack:
         compose = [podman_compose] if self.tool == "podman" and podman_compose else [self.tool, "compose"]
         self._compose = [*compose, "-p", PROJECT, "--profile", "cpu"]
         names = ("PORT", "ADMIN_PORT_0", "ADMIN_PORT_1", "PROMETHEUS_PORT", "GRAFANA_PORT")
-        self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        self.ports = {name: free_port() for name in names}
         self._env = (
             os.environ | {name: str(port) for name, port in self.ports.items()} | {"PREFIX_GATEWAY_IMAGE": IMAGE}
         )
@@ -322,16 +322,6 @@ async def _until(seconds: float, what: str, holds: Callable[[], Any]) -> None:
         if time.monotonic() > end:
             raise Failed(f"not within {seconds} s: {what}")
         await asyncio.sleep(0.5)
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def _run(words: list[str], env: dict[str, str], *, check: bool = True, quiet: bool = False) -> str:

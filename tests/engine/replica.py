@@ -8,12 +8,13 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.free_ports import free_port
 
 import httpx
 
@@ -49,13 +50,6 @@ REPLICA_FLAGS = (
 RENDER_FLAGS = ("--dtype", "float32", "--max-model-len", "4096", "--trust-request-chat-template", *TOOL_FLAGS)
 
 
-def free_port() -> int:
-    """A port nothing listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Ports(NamedTuple):
     """Where a replica listens: HTTP, its events' publisher, and their replay."""
 
@@ -65,7 +59,7 @@ class Ports(NamedTuple):
 
     @classmethod
     def free(cls) -> "Ports":
-        """Ports nothing listens on at the moment."""
+        """Ports reserved for one replica."""
         return cls(free_port(), free_port(), free_port())
 
 

@@ -1,7 +1,6 @@
 """A real Prometheus, in a folder of its own, that scrapes one gateway every half second."""
 
 import math
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 import yaml
 from external import program
+from free_ports import free_port
 from patience import HANG_SECONDS
 from shipped import PROMETHEUS
 
@@ -27,9 +27,7 @@ class Prometheus:
         config["scrape_configs"][0]["static_configs"] = [{"targets": [target]}]
         file = folder / "prometheus.yml"
         file.write_text(yaml.safe_dump(config))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         self._log = folder / "prometheus.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

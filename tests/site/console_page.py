@@ -11,7 +11,6 @@ import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from tests.free_ports import free_port
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HERE = re.compile(r"<<'(\w+)'$")
@@ -91,7 +92,7 @@ class Shell:
 
     def __init__(self, folder: Path, page: str, environment: Mapping[str, str]) -> None:
         named = sorted(set(_PORT.findall(page)))
-        self._ports = dict(zip(named, _free_ports(len(named)), strict=True))
+        self._ports = {port: str(free_port()) for port in named}
         self._process = subprocess.Popen(
             ["bash"],
             cwd=folder,
@@ -139,12 +140,6 @@ class Shell:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
-
-
-def _free_ports(number: int) -> list[str]:
-    with contextlib.ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
-        return [str(listener.getsockname()[1]) for listener in listeners]
 
 
 def same(shown: str, seen: str) -> bool:

@@ -1,20 +1,13 @@
 """Mistakes in the engines' KV events."""
 
-import socket
-
 import pytest
 from examined_settings import examined, names, only, settings_for
+from free_ports import free_port
 
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.engines import event_sources
 from gateway.evaluation.doctor.engine_probe import EngineProbe, ExaminedReplica
 from gateway.evaluation.doctor.event_checks import event_findings
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize("flavor", EngineKind)
