@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.free_ports import free_port
-
 import httpx
+
+from tests.free_ports import free_port
 
 MODEL = "smollm2"
 BLOCK_SIZE = 32
