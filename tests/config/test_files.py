@@ -103,7 +103,9 @@ def test_settings_page_is_up_to_date():
     assert written == page(), "run: python -m docs.generate.settings_page"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_a_damaged_file_is_refused_or_loaded_but_never_crashes(tmp_path, data):
     content = (ROOT / "config" / "gateway.yaml").read_bytes()
