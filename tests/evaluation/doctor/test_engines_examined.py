@@ -123,9 +123,10 @@ async def test_a_tokenizer_that_cannot_be_loaded(start_engine, tmp_path):
 
 
 async def test_a_dead_replica_is_a_finding_and_the_others_are_examined(start_engine):
+    # The other one first: a port that is free again may be given out at once.
+    broken = await start_engine(prefix_caching=False)
     dead = await start_engine()
     await dead.stop()
-    broken = await start_engine(prefix_caching=False)
     diagnosis = await examined(settings_for(dead, broken))
     assert [(each.name, each.where) for each in diagnosis.ordered()] == [
         ("replica-unreachable", "replica r0"),
