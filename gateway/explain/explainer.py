@@ -34,10 +34,8 @@ from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.prompt_text import PromptText
 from gateway.explain.reference import (
-    NOTHING_KNOWN,
     Families,
     KeptRequest,
-    Known,
     ReferenceMatch,
     References,
 )
@@ -125,7 +123,7 @@ class Explainer:
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
-        found = self._references.find(kept, record.at, _known(record, seen))
+        found = self._references.find(kept, record.at)
         explanation = _explained(record, kept, seen, found, self._places)
         turn_before = found.reference if found and found.same_conversation else None
         conversation = record.session or (turn_before.conversation if turn_before else record.request_id)
@@ -287,16 +285,6 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     return sum(
         length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
     )
-
-
-def _known(record: RequestRecord, seen: Sequence[Seen]) -> Known:
-    """What was computed of a single prompt before, or is held; nothing for several prompts, which are no one prefix."""
-    if len(record.parts) > 1:
-        return NOTHING_KNOWN
-    size = record.block_size
-    own = len(record.parts[0]) // TOKEN_BYTES
-    reported = round((record.cached_tokens or 0) / _scale(record))
-    return Known(max(seen[0].blocks * size, reported), max(own - 1, 0) // size * size)
 
 
 def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:

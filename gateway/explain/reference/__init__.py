@@ -2,23 +2,20 @@
 
 In: a ``KeptRequest`` with text and token ids. Out: a ``ReferenceMatch`` (``References.find``), tokens in common, and
 the differences between client families (``Families``). Start with ``references``; ``frame`` defines when two prompts
-belong to one application, ``reference_index`` when two belong to one conversation.
+belong to one application, ``thread`` when two belong to one conversation.
 """
 
 from gateway.explain.reference.families import Families
 from gateway.explain.reference.frame import Frames
-from gateway.explain.reference.known import NOTHING_KNOWN, Known
+from gateway.explain.reference.kept_request import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.overlap import common_tokens, tokens_behind
-from gateway.explain.reference.reference_index import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.references import References
 
 __all__ = [
-    "NOTHING_KNOWN",
     "ChosenBy",
     "Families",
     "Frames",
     "KeptRequest",
-    "Known",
     "ReferenceMatch",
     "References",
     "common_tokens",

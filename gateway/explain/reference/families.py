@@ -19,7 +19,7 @@ from gateway.core.reasons import Reason
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText, questions_in_front
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
 from gateway.explain.reference.frame import Frames, frame_messages, masked
-from gateway.explain.reference.reference_index import KeptRequest
+from gateway.explain.reference.kept_request import KeptRequest
 from gateway.explain.reference.shared_texts import text_bytes
 
 _SLOT_SECONDS = 300

@@ -2,7 +2,7 @@
 
 from reference_prompts import NOW, SUPPORT, assistant, request, system, user
 
-from gateway.explain.reference import Known, References
+from gateway.explain.reference import References
 
 MIB = 2**20
 
