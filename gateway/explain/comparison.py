@@ -76,6 +76,8 @@ def compare(
     then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(record, found, kept, equal, known, places=places)
+    if found.is_rest_new:
+        return Compared(found, equal, 0, None)
     lost_reply = 0
     if len(record.parts) == 1:
         start = max(equal, known)

@@ -50,9 +50,11 @@ class ReferenceMatch(msgspec.Struct, frozen=True):
         chosen_by: What both have in common.
         same_conversation: Whether both belong to one conversation, so a difference is an edit of its history.
         equal: Length of the common prefix of both prompts, in tokens.
+        is_rest_new: Whether it is known that nothing behind the common prefix stands in the reference as well.
     """
 
     reference: KeptRequest
     chosen_by: ChosenBy
     same_conversation: bool
     equal: int
+    is_rest_new: bool = False

@@ -21,15 +21,24 @@ from itertools import islice
 
 import msgspec
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE
 from gateway.explain.reference.frame import Frame, Frames, are_similar, similarity
 from gateway.explain.reference.kept_request import ChosenBy, KeptRequest, ReferenceMatch
-from gateway.explain.reference.packed_ids import PackedIds, packed
+from gateway.explain.reference.overlap import common_tokens
 from gateway.explain.reference.shared_texts import SharedTexts
 from gateway.explain.reference.thread import Thread
-from gateway.explain.reference.token_index import STEP_TOKENS, TokenHashes, TokenIndex
+from gateway.explain.reference.token_index import (
+    PASSAGE_TOKENS,
+    STEP_TOKENS,
+    Beginnings,
+    Hashes,
+    TokenIndex,
+    passages,
+    sampled,
+)
 
 _SESSION_REQUESTS = 8
 """Number of the last requests of a session that are candidates: agents send several at a time."""
@@ -41,9 +50,20 @@ _HOLDERS = 64
 _SAME_TOKENS = 16
 """Common prefixes whose lengths differ by less count as equal: times differ in their last digits."""
 
+_REPLACED = 50_000
+"""Turns whose successors are known, at about 100 bytes each."""
+
+_LEAST_PASSAGES = 2
+_PASSAGES_PER_CHANCE = 16
+"""Two texts may share one passage in so many by chance, or because messages begin and end alike."""
+
+_FEW_PASSAGES = 4
+"""Requests with less than this part of the passages that another one has are no candidates."""
+
 _CONTINUED_CHARACTERS = 64
 """A completion's prompt of at least this length that is a prefix of another was continued there."""
 
+_SEED = (1 << 64) - 1
 _LARGEST_PART = 8
 _MEMO_PART = 16
 _INDEX_PART = 6
@@ -53,28 +73,43 @@ _REQUEST_BYTES = 2_300
 _REPLIES = 4
 
 
+_Choice = tuple[int | None, ChosenBy]
+"""The number of a request, None for none, and how it was chosen."""
+
+
 @dataclass
 class _Entry:
     """A kept request.
 
     Attributes:
         kept: The request, without its ids.
-        ids: Its ids.
+        buffer: Its ids, perhaps with those of the turn that follows: both hold the same bytes.
+        tokens: Number of its ids.
+        total: ``Beginnings.total`` of them.
         keys: As ``_Reading.keys``.
         before: Number of the turn that it continues; None if unknown.
         began_tokens: Length of the first known prompt of its conversation. A prompt with as much in common belongs to
             it.
         size: Bytes of its own data.
         texts: Holds its messages.
+        after: Number of a turn that continues it; None if unknown.
     """
 
     kept: KeptRequest
-    ids: PackedIds
+    buffer: bytes
+    tokens: int
+    total: int
     keys: Sequence[int]
     before: int | None
     began_tokens: int
     size: int
     texts: SharedTexts
+    after: int | None = None
+
+    @property
+    def ids(self) -> bytes:
+        """Its ids."""
+        return self.buffer[: self.tokens * TOKEN_BYTES]
 
     @cached_property
     def thread(self) -> Thread:
@@ -87,19 +122,35 @@ class _Reading:
 
     Attributes:
         kept: The request.
-        ids: Its ids.
-        hashes: Their hashes. Those of main agents and of subagents differ: one is no change of the other.
+        tokens: Number of its ids.
+        owner: Separates requests that are never compared by their ids: those of main agents and of subagents, too.
         chosen: Number of the reference, and how it was chosen; None if it is not chosen yet.
         turn: Number of the turn that it continues; None if unknown.
+        known_tokens: Length of what a request of late has in common with it, whose passages need not be written again.
+        is_rest_new: Whether nothing behind the common beginning stands in the reference as well.
     """
 
     def __init__(self, kept: KeptRequest, frames: Frames, texts: SharedTexts) -> None:
         self.kept = kept
-        self.ids = packed(kept.ids)
-        self.hashes = TokenHashes(kept.ids, hash((kept.tenant, kept.model, bool(kept.agent))))
-        self.chosen: tuple[int | None, ChosenBy] | None = None
+        self.tokens = len(kept.ids) // TOKEN_BYTES
+        self.owner = hash((kept.tenant, kept.model, bool(kept.agent)))
+        self.chosen: _Choice | None = None
         self.turn: int | None = None
+        self.known_tokens = 0
+        self.is_rest_new = False
+        self._passages: tuple[int, Hashes] | None = None
         self._frames, self._texts = frames, texts
+
+    @cached_property
+    def beginnings(self) -> Beginnings:
+        """Its beginnings."""
+        return Beginnings(self.kept.ids, self.owner)
+
+    def passages(self, start: int) -> Hashes:
+        """Its passages from a token on."""
+        if self._passages is None or self._passages[0] > start:
+            self._passages = start, passages(self.kept.ids[start * TOKEN_BYTES :], self.owner)
+        return self._passages[1][start - self._passages[0] :]
 
     @cached_property
     def thread(self) -> Thread:
@@ -112,9 +163,15 @@ class _Reading:
         return self._frames.of(self.kept.text)
 
     @cached_property
-    def session_key(self) -> int:
-        """Key of the requests of an agent of a session."""
-        return hash((self.kept.tenant, "session", self.kept.session, self.kept.agent))
+    def whole_key(self) -> int:
+        """Key of requests with the same ids."""
+        return xxh3_64_intdigest(self.kept.ids, self.owner & _SEED)
+
+    @cached_property
+    def session_key(self) -> int | None:
+        """Key of the requests of an agent of a session; None without one."""
+        kept = self.kept
+        return hash((kept.tenant, "session", kept.session, kept.agent)) if kept.session else None
 
     @cached_property
     def first_key(self) -> int | None:
@@ -126,10 +183,7 @@ class _Reading:
     @property
     def keys(self) -> list[int]:
         """Its keys in the index of References."""
-        keys = [self.hashes.whole(self.ids.tokens)] if self.ids.tokens else []
-        if self.kept.session:
-            keys.append(self.session_key)
-        return keys if self.first_key is None else [*keys, self.first_key]
+        return [key for key in (self.whole_key, self.session_key, self.first_key) if key is not None]
 
 
 class References:
@@ -157,6 +211,7 @@ class References:
         self._by_key: dict[int, dict[int, None]] = {}
         self._texts = SharedTexts()
         self._last: _Reading | None = None
+        self._replaced: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -174,18 +229,17 @@ class References:
         if number is None:
             return None
         entry = self._entries[number]
-        equal = reading.ids.common_tokens(entry.ids)
-        # What both have in common needs no unpacking.
-        found = msgspec.structs.replace(entry.kept, ids=entry.ids.unpacked(kept.ids[: equal * TOKEN_BYTES]))
-        return ReferenceMatch(found, chosen_by, chosen_by in ("session", "conversation"), equal)
+        found = msgspec.structs.replace(entry.kept, ids=entry.ids)
+        same_conversation, equal = chosen_by in ("session", "conversation"), self._equal(number, reading)
+        return ReferenceMatch(found, chosen_by, same_conversation, equal, reading.is_rest_new)
 
     def numbered(self, number: int, kept: KeptRequest) -> ReferenceMatch | None:
         """The earlier request with a number, to compare with; None if it is not kept any more."""
         entry = self._entries.get(number)
         if entry is None:
             return None
-        found = msgspec.structs.replace(entry.kept, ids=entry.ids.unpacked())
-        return ReferenceMatch(found, "conversation", True, packed(kept.ids).common_tokens(entry.ids))
+        found = msgspec.structs.replace(entry.kept, ids=entry.ids)
+        return ReferenceMatch(found, "conversation", True, common_tokens(kept.ids, found.ids))
 
     def keep(self, kept: KeptRequest, now: float) -> int:
         """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.
@@ -199,103 +253,158 @@ class References:
         reading = self._read(kept)
         self._choose(reading)
         self._last = None
-        text, ids, shared_bytes = self._texts.share(kept.text, reading.ids)
+        text, shared_bytes = self._texts.share(kept.text)
         held = msgspec.structs.replace(kept, text=text, ids=b"")
-        size = _own_bytes(held, ids)
+        size = _own_bytes(held) + len(kept.ids)
         if size + shared_bytes > self._max_bytes // _LARGEST_PART:
-            self._texts.release(text, ids)
+            self._texts.release(text)
             return -1
+        number, self._next = self._next, self._next + 1
         before = reading.turn if reading.turn in self._entries else None
-        began_tokens, known = ids.tokens, 0
+        start = total = 0
+        began_tokens = reading.tokens
         if before is not None:
             earlier = self._entries[before]
             if self._is_beginning(earlier, reading):
-                began_tokens, known = earlier.began_tokens, earlier.ids.tokens
-            self._drop_earlier_turn(earlier, kept)
-        number, self._next = self._next, self._next + 1
-        keys = reading.keys
-        self._entries[number] = _Entry(held, ids, keys, before, began_tokens, size, self._texts)
+                start, total, began_tokens = earlier.tokens, earlier.total, earlier.began_tokens
+                self._entries_bytes -= len(earlier.buffer)
+                earlier.size -= len(earlier.buffer)
+                earlier.buffer = kept.ids
+            earlier.after = number
+            self._drop_earlier_turn(before, earlier, kept)
+        total = self._write(reading, number, start, total)
+        self._entries[number] = _Entry(
+            held, kept.ids, reading.tokens, total, reading.keys, before, began_tokens, size, self._texts
+        )
         self._entries_bytes += size
         self._models[kept.model] += 1
-        for key in keys:
+        for key in reading.keys:
             self._by_key.setdefault(key, {})[number] = None
-        self._index.add(reading.hashes, number, known)
-        for reply in kept.replies[:_REPLIES]:
-            if reply.ids:
-                self._index.add(reading.hashes.followed_by(reply.ids), number, ids.tokens)
         while self.held_bytes > self._budget_bytes:
             self._drop(next(iter(self._entries)))
         return number
 
+    def _write(self, reading: _Reading, number: int, start: int, total: int) -> int:
+        """Write a request, with its replies, into the index of ids from a token on. Returns ``Beginnings.total``."""
+        ids, owner = reading.kept.ids, reading.owner
+        own = Beginnings(ids, owner, start, total) if start else reading.beginnings
+        self._index.add(own.hashes, number)
+        self._index.add(sampled(reading.passages(max(start, reading.known_tokens))), number)
+        for reply in [each.ids for each in reading.kept.replies[:_REPLIES] if each.ids]:
+            behind = Beginnings(ids + reply, owner, reading.tokens, own.total)
+            self._index.add(behind.hashes, number)
+            self._index.add(sampled(passages(ids[-PASSAGE_TOKENS * TOKEN_BYTES :] + reply, owner)), number)
+        return own.total
+
     # What is chosen
 
-    def _choose(self, reading: _Reading) -> tuple[int | None, ChosenBy]:
+    def _choose(self, reading: _Reading) -> _Choice:
         if reading.chosen is None:
             reading.chosen = self._by_ids(reading)
         return reading.chosen
 
-    def _by_ids(self, reading: _Reading) -> tuple[int | None, ChosenBy]:
+    def _by_ids(self, reading: _Reading) -> _Choice:
         """The choice, without the texts if the token ids leave no question."""
         kept = reading.kept
-        session = self._latest(reading.session_key, kept, _SESSION_REQUESTS, any_model=True) if kept.session else []
-        first = reading.first_key
-        moved = first is not None and self._has_other_models(kept) and first in self._by_key
-        beginning, holder = self._holder(reading)
-        turns = self._turns(reading, beginning, holder)
-        near = self._near_longest(reading, session)
-        if len(turns) == 1 and not moved:
-            of_session = near == turns if session else self._may_be_of_session(turns[0], kept)
-            if of_session:
-                reading.turn = turns[0]
-                return turns[0], "session" if session else "conversation"
-        others = self._with_passages(reading, 0 if holder is None else reading.ids.common_tokens(self._ids(holder)))
-        if holder is not None and not (others or turns or moved) and (near == [holder] or not session):
-            if session:
+        session = self._latest(reading.session_key, kept, _SESSION_REQUESTS)
+        first = self._latest(reading.first_key, kept, _CANDIDATES)
+        has_moved = any(self._entries[each].kept.model != kept.model for each in first)
+        turn = None if has_moved else self._turn(reading, session or first)
+        if turn is not None and not self._is_sent_again(turn, reading) and self._is_of_session(reading, turn, session):
+            return self._as_turn(reading, turn, session)
+        length, holder = self._holder(reading)
+        if not has_moved and holder is not None:
+            # The holder's reply, or its last turn but one, tells it from others with the same prompt.
+            before = self._entries[holder].before
+            turn = self._turn(reading, [holder] if before is None else [holder, before])
+            is_certain = turn is not None and (
+                length > self._entries[turn].tokens or not self._is_sent_again(turn, reading)
+            )
+            if turn is not None and is_certain and self._is_of_session(reading, turn, session):
+                return self._as_turn(reading, turn, session)
+            holder = self._latest_like(holder)
+        equal = 0 if holder is None else self._equal(holder, reading)
+        if holder is not None and 2 * holder > next(iter(self._entries)) + self._next:
+            reading.known_tokens = equal
+        others = self._with_passages(reading, equal)
+        if holder is not None and not (others or turn or has_moved):
+            if session and self._near_longest(reading, session) == [holder]:
+                reading.is_rest_new = True
                 return holder, "session"
-            shares_turns = reading.ids.common_tokens(self._ids(holder)) >= self._entries[holder].began_tokens
-            is_turn = shares_turns and self._may_be_of_session(holder, kept)
-            return holder, "conversation" if is_turn else "beginning"
-        numbers = [*turns, *others] if holder is None else [holder, *turns, *others]
-        if first is not None:
-            numbers += self._latest(first, kept, _CANDIDATES, any_model=True)
-        number, chosen_by = self._by_text(reading, session, sorted(set(numbers), reverse=True))
-        return self._with_more_computed(reading, number, chosen_by, holder)
+            if not session:
+                reading.is_rest_new = True
+                entry = self._entries[holder]
+                shares_turns = equal >= entry.began_tokens or self._is_continued_prompt(reading, entry)
+                is_turn = shares_turns and self._may_be_of_session(holder, kept)
+                return holder, "conversation" if is_turn else "beginning"
+        numbers = {*others, *first, *(each for each in (turn, holder) if each is not None)}
+        return self._by_text(reading, session, sorted(numbers, reverse=True))
+
+    def _as_turn(self, reading: _Reading, turn: int, session: Sequence[int]) -> _Choice:
+        reading.turn = turn
+        return turn, "session" if session else "conversation"
+
+    def _turn(self, reading: _Reading, numbers: Iterable[int]) -> int | None:
+        """Of some requests the one whose prompt is the longest beginning of this one, the latest on a tie."""
+        kept, best, longest = reading.kept, None, 0
+        for number in numbers:
+            entry = self._entries.get(number)
+            if entry is None or entry.tokens <= longest or entry.kept.model != kept.model:
+                continue
+            if self._is_beginning(entry, reading):
+                best, longest = number, entry.tokens
+        return best
+
+    def _is_sent_again(self, number: int, reading: _Reading) -> bool:
+        """Whether others sent the prompt of a turn, too, so that only the reply can tell which one is continued."""
+        entry = self._entries[number]
+        return entry.tokens < reading.tokens and len(self._by_key[entry.keys[0]]) > 1
+
+    def _is_of_session(self, reading: _Reading, number: int, session: Sequence[int]) -> bool:
+        """Whether a turn is what the session has sent that is nearest to this request."""
+        if session:
+            return self._near_longest(reading, session) == [number]
+        return self._may_be_of_session(number, reading.kept)
+
+    def _latest_like(self, number: int) -> int:
+        """The latest turn of a conversation that shares as much as an earlier one."""
+        while (after := self._entries[number].after) in self._entries and after is not None:
+            number = after
+        return number
 
     def _holder(self, reading: _Reading) -> tuple[int, int | None]:
-        """The request that has the longest common beginning, the latest on a tie; and how long that is at least."""
-        found = self._index.find(reading.hashes.beginnings)
+        """The request that has the longest common beginning, perhaps with its reply, the latest on a tie; and how long
+        that is at least."""
+        found = self._index.find(reading.beginnings.hashes)
         tried: set[int] = set()
         for at in np.flatnonzero(found >= 0)[::-1][:_HOLDERS].tolist():
-            number = int(found[at])
-            if number not in tried and self._may_be_compared(number, reading.kept):
-                length = (at + 1) * STEP_TOKENS
-                if reading.ids.common_tokens(self._ids(number)) >= length:
-                    return length, number
+            number, length = self._successor(int(found[at])), (at + 1) * STEP_TOKENS
+            if number in tried or not self._may_be_compared(number, reading.kept):
+                continue
             tried.add(number)
+            if self._equal(number, reading) >= min(length, self._entries[number].tokens):
+                return length, number
         return 0, None
 
-    def _turns(self, reading: _Reading, beginning: int, holder: int | None) -> list[int]:
-        """The requests whose whole prompt is the longest beginning of this one, latest first. Several sent the same."""
-        for length in range(min(beginning + STEP_TOKENS - 1, reading.ids.tokens), max(beginning, 1) - 1, -1):
-            if numbers := self._latest(reading.hashes.whole(length), reading.kept, _CANDIDATES):
-                is_same = length == reading.ids.tokens
-                return [self._preferred(numbers, reading.kept)] if is_same else list(numbers)
-        before = None if holder is None else self._entries[holder].before
-        numbers = [] if holder is None else [holder] if before is None else [holder, before]
-        return [each for each in numbers if each in self._entries and self._is_beginning(self._entries[each], reading)][
-            :1
-        ]
-
     def _with_passages(self, reading: _Reading, start: int) -> list[int]:
-        """The requests that have most passages of a prompt from a token on."""
-        found = self._index.find(reading.hashes.passages[start:])
-        numbers, times = np.unique(found[found >= 0], return_counts=True)
-        ranked = numbers[np.lexsort((-numbers, -times))].tolist()
-        return list(islice((each for each in ranked if self._may_be_compared(each, reading.kept)), _CANDIDATES))
+        """The requests that have most passages of a prompt from a token on, and more than any two texts have by
+        chance."""
+        runs = sampled(reading.passages(start))
+        found = self._index.find(runs)
+        times = Counter(map(self._successor, found[found >= 0].tolist()))
+        least = max(_LEAST_PASSAGES, len(runs) // _PASSAGES_PER_CHANCE, max(times.values(), default=0) // _FEW_PASSAGES)
+        numbers = [
+            each for each, count in times.items() if count >= least and self._may_be_compared(each, reading.kept)
+        ]
+        return sorted(numbers, key=lambda each: (-times[each], -each))[:_CANDIDATES]
 
-    def _by_text(
-        self, reading: _Reading, session: Sequence[int], numbers: Sequence[int]
-    ) -> tuple[int | None, ChosenBy]:
+    def _successor(self, number: int) -> int:
+        """The request that has replaced a turn of its conversation, or the request itself."""
+        while number in self._replaced:
+            number = self._replaced[number]
+        return number
+
+    def _by_text(self, reading: _Reading, session: Sequence[int], numbers: Sequence[int]) -> _Choice:
         """The choice among some requests, latest first, by what they say."""
         kept = reading.kept
         own = [each for each in numbers if self._entries[each].kept.model == kept.model]
@@ -316,7 +425,7 @@ class References:
             thread = self._entries[number].thread
             is_turn = reading.thread.continues(thread) or self._is_beginning(self._entries[number], reading)
             reading.turn = number if is_turn else None
-            return number, chosen_by
+            return self._with_more_computed(reading, number, chosen_by, alike)
         if alike:
             return self._with_longest_beginning(reading, alike), "skeleton"
         # Subagents of one style resemble each other: nothing that they have in common was changed.
@@ -368,14 +477,12 @@ class References:
 
     def _of_conversation(self, reading: _Reading, numbers: Iterable[int]) -> int | None:
         """An earlier turn of the same conversation: continued here, a branch, or trimmed at the front."""
-        best, best_rank = None, (-1, 0, False)
-        for number in numbers:
-            rank = self._conversation_rank(reading, number)
-            if rank is not None:
-                ranked = *rank, self._entries[number].kept.source == reading.kept.source
-                if ranked > best_rank:
-                    best, best_rank = number, ranked
-        return best
+        ranks = {each: self._conversation_rank(reading, each) for each in numbers}
+        return max(
+            (each for each, rank in ranks.items() if rank is not None),
+            key=lambda each: (ranks[each], self._entries[each].kept.source == reading.kept.source, each),
+            default=None,
+        )
 
     def _conversation_rank(self, reading: _Reading, number: int) -> tuple[int, int] | None:
         """How near a request is to this one in their conversation; None if they belong to different ones.
@@ -420,11 +527,11 @@ class References:
 
     def _with_longest_beginning(self, reading: _Reading, numbers: Sequence[int]) -> int:
         """The request with the longest common prefix: of the same source first, then the latest."""
-        return self._preferred(sorted(self._near_longest(reading, numbers), reverse=True), reading.kept)
+        return self._preferred(self._near_longest(reading, numbers), reading.kept)
 
     def _near_longest(self, reading: _Reading, numbers: Sequence[int]) -> list[int]:
         """The requests with the longest common prefix, give or take a few tokens."""
-        equal = {each: reading.ids.common_tokens(self._ids(each)) for each in numbers}
+        equal = {each: self._equal(each, reading) for each in numbers}
         longest = max(equal.values(), default=0)
         return [each for each in numbers if equal[each] > longest - _SAME_TOKENS]
 
@@ -436,19 +543,14 @@ class References:
                 best, best_share = number, share
         return best
 
-    def _with_more_computed(
-        self, reading: _Reading, number: int | None, chosen_by: ChosenBy, holder: int | None
-    ) -> tuple[int | None, ChosenBy]:
-        """The choice, unless an engine may have computed more of the prompt for the request that shares most of it."""
-        if number is None or holder is None:
+    def _with_more_computed(self, reading: _Reading, number: int, chosen_by: ChosenBy, alike: Sequence[int]) -> _Choice:
+        """The choice, unless an engine may have computed more of the prompt for another request like it."""
+        near = self._near_longest(reading, [number, *alike])
+        if number in near:
             return number, chosen_by
-        near = self._near_longest(reading, [number, holder])
-        if number in near or not self._has_similar_frame(holder, reading):
-            return number, chosen_by
-        is_turn = reading.thread.common_messages(self._entries[holder].thread) >= len(
-            self._entries[number].thread.digests
-        )
-        return holder, chosen_by if is_turn else "skeleton"
+        messages = reading.thread.common_messages(self._entries[near[0]].thread)
+        is_turn = messages >= len(self._entries[number].thread.digests)
+        return near[0], chosen_by if is_turn else "skeleton"
 
     # What is compared
 
@@ -463,10 +565,11 @@ class References:
 
     def _is_beginning(self, entry: _Entry, reading: _Reading) -> bool:
         """Whether a whole prompt is the beginning of this one."""
-        return 0 < entry.ids.tokens == reading.ids.common_tokens(entry.ids)
+        return 0 < entry.tokens <= reading.tokens and reading.kept.ids.startswith(entry.ids)
 
-    def _ids(self, number: int) -> PackedIds:
-        return self._entries[number].ids
+    def _equal(self, number: int, reading: _Reading) -> int:
+        """Length of the common prefix with a request, in tokens."""
+        return common_tokens(reading.kept.ids, self._entries[number].ids)
 
     def _has_same_frame(self, number: int, reading: _Reading) -> bool:
         return self._frames.of(self._entries[number].kept.text).skeleton == reading.frame.skeleton
@@ -488,14 +591,10 @@ class References:
     def _has_other_models(self, kept: KeptRequest) -> bool:
         return len(self._models) > (kept.model in self._models)
 
-    def _latest(self, key: int, kept: KeptRequest, count: int, *, any_model: bool = False) -> list[int]:
-        """The last requests of a key that may be compared, latest first."""
-        return [
-            number
-            for number in islice(reversed(self._by_key.get(key, {})), count)
-            if (any_model or self._entries[number].kept.model == kept.model)
-            and _is_of_agent(self._entries[number].kept, kept)
-        ]
+    def _latest(self, key: int | None, kept: KeptRequest, count: int) -> list[int]:
+        """The last requests of a key, of any model, latest first."""
+        numbers = islice(reversed(self._by_key.get(key, {})), count) if key is not None else ()
+        return [each for each in numbers if _is_of_agent(self._entries[each].kept, kept)]
 
     def _preferred(self, numbers: Sequence[int], kept: KeptRequest) -> int:
         """The best of some candidates, latest first: of the same source first, then the latest."""
@@ -510,10 +609,14 @@ class References:
             last = self._last = _Reading(kept, self._frames, self._texts)
         return last
 
-    def _drop_earlier_turn(self, last: _Entry, kept: KeptRequest) -> None:
+    def _drop_earlier_turn(self, number: int, last: _Entry, kept: KeptRequest) -> None:
         before = None if last.before is None else self._entries.get(last.before)
         if before is not None and last.before is not None and _line(before.kept) == _line(last.kept) == _line(kept):
             self._drop(last.before)
+            # What stands in a turn also stands in the next one.
+            self._replaced[last.before] = number
+            while len(self._replaced) > _REPLACED:
+                del self._replaced[next(iter(self._replaced))]
 
     def expire(self, now: float) -> None:
         """Drop requests older than the TTL; ``now`` is Unix seconds."""
@@ -540,7 +643,7 @@ class References:
         self._models[entry.kept.model] -= 1
         if not self._models[entry.kept.model]:
             del self._models[entry.kept.model]
-        self._texts.release(entry.kept.text, entry.ids)
+        self._texts.release(entry.kept.text)
         for key in entry.keys:
             numbers = self._by_key[key]
             del numbers[number]
@@ -559,9 +662,9 @@ def _line(kept: KeptRequest) -> tuple[str, ...]:
     return kept.session, kept.agent, kept.model, kept.source
 
 
-def _own_bytes(kept: KeptRequest, ids: PackedIds) -> int:
-    """Memory of a request besides its messages, its tools and the pieces of its ids."""
-    parts = len(kept.text.messages) + len(kept.text.tools) + len(ids.pieces)
+def _own_bytes(kept: KeptRequest) -> int:
+    """Memory of a request besides its messages, its tools and its ids."""
+    parts = len(kept.text.messages) + len(kept.text.tools)
     size = _REQUEST_BYTES + len(kept.session) + len(kept.agent) + len(kept.conversation) + 8 * parts
     for reply in kept.replies:
         size += 2 * len(reply.text or "") + len(reply.ids or b"") + 200

@@ -1,49 +1,40 @@
-"""Holds once what many kept prompts contain: system messages, tools, the history of a conversation, and the ids of a
-common beginning."""
+"""Holds once what many kept prompts contain: system messages, tools, and the history of a conversation."""
 
 from collections.abc import Iterable
 from sys import getsizeof
 from typing import Generic, TypeVar
 
 from gateway.explain.prompt_text import Message, PromptText, Tool
-from gateway.explain.reference.packed_ids import PackedIds
 
 _PART_BYTES = 330
 """Memory of a part besides its strings: object, table entry, count."""
 
 _CALL_BYTES = 120
-_PIECE_BYTES = 200
-"""Memory of a piece of ids besides its bytes."""
-
-_Part = TypeVar("_Part", bound=Message | Tool | bytes)
+_Part = TypeVar("_Part", bound=Message | Tool)
 
 
 class SharedTexts:
-    """Holds equal messages, tools and pieces of ids of prompts once, with reference counts."""
+    """Holds equal messages and tools of prompts once, with reference counts."""
 
     def __init__(self) -> None:
         self._messages: _CountedParts[Message] = _CountedParts()
         self._tools: _CountedParts[Tool] = _CountedParts()
-        self._pieces: _CountedParts[bytes] = _CountedParts()
 
     @property
     def held_bytes(self) -> int:
         """Approximate memory of all parts."""
-        return self._messages.held_bytes + self._tools.held_bytes + self._pieces.held_bytes
+        return self._messages.held_bytes + self._tools.held_bytes
 
-    def share(self, text: PromptText, ids: PackedIds) -> tuple[PromptText, PackedIds, int]:
-        """The same prompt and its ids built from shared parts, and their bytes. Each call needs one ``release``."""
+    def share(self, text: PromptText) -> tuple[PromptText, int]:
+        """The same prompt built from shared parts, and their bytes. Each call needs one ``release``."""
         messages, size = self._messages.share(text.messages)
         tools, size_of_tools = self._tools.share(text.tools) if text.tools else ((), 0)
-        pieces, size_of_ids = self._pieces.share(ids.pieces)
-        shared = PromptText(messages, tools, text.arguments, text.has_ids)
-        return shared, PackedIds(ids.tokens, pieces), size + size_of_tools + size_of_ids
+        return PromptText(messages, tools, text.arguments, text.has_ids), size + size_of_tools
 
-    def release(self, text: PromptText, ids: PackedIds) -> None:
+    def release(self, text: PromptText) -> None:
         """Release the parts of a prompt."""
         self._messages.release(text.messages)
         self._tools.release(text.tools)
-        self._pieces.release(ids.pieces)
 
     def digests(self, messages: Iterable[Message]) -> list[int]:
         """Digests of messages, as in ``Thread``; those of the messages that are held are worked out once."""
@@ -99,10 +90,8 @@ class _HeldPart(Generic[_Part]):
         self.digest: int | None = None
 
 
-def part_bytes(part: Message | Tool | bytes) -> int:
-    """Approximate memory of a message, a tool or a piece of ids."""
-    if isinstance(part, bytes):
-        return _PIECE_BYTES + len(part)
+def part_bytes(part: Message | Tool) -> int:
+    """Approximate memory of a message or a tool."""
     if isinstance(part, Tool):
         return _PART_BYTES + getsizeof(part.raw) + getsizeof(part.canonical)
     size = _PART_BYTES + getsizeof(part.text) + getsizeof(part.reasoning)

@@ -1,12 +1,10 @@
 """Finds kept requests by the token ids that a prompt shares with them: its beginning, or any run of eight tokens.
 
-One table of a fixed size holds hashes: of every beginning of a kept prompt in steps of 16 tokens, and of its runs of
-eight tokens (passages). A hash takes the place of an older one with the same high bits, so that the table needs no
-object per hash, nothing has to be removed, and the latest request with a beginning or a passage is the one that is
-found. What is found is compared token by token before it is used.
+One table of a fixed size holds hashes: of beginnings of kept prompts in steps of 16 tokens, and of their runs of eight
+tokens (passages). A hash takes the place of an older one with the same high bits, so that the table needs no object per
+hash, nothing has to be removed, and the latest request that wrote a beginning or a passage is the one that is found.
+What is found is compared token by token before it is used.
 """
-
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,66 +17,70 @@ STEP_TOKENS = 16
 PASSAGE_TOKENS = 8
 """The shortest run of tokens that counts as common. Shorter runs occur in any two texts."""
 
-_SAMPLED = np.uint64(7)
-"""Of long new text one passage in eight is written, chosen by its hash: a longer common run has one of them."""
+DENSE_TOKENS = 512
+"""Of new text up to this length every passage is written."""
 
-_DENSE_TOKENS = 512
-"""Of shorter new text every passage is written."""
+SAMPLED = 8
+"""Of longer text one passage in so many is, chosen by its hash: any longer common run has one of them."""
 
-_ENTRY_BYTES = 12
+_ENTRY_BYTES = 8
+_HALF, _LOW = np.uint64(32), np.uint64((1 << 32) - 1)
 _WORD_BITS = 64
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_BEGINNING = np.uint64(0x5BD1E9955BD1E995)
+_WORD = (1 << _WORD_BITS) - 1
+_BASE = 0x9E3779B97F4A7C15
+_FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 Hashes = npt.NDArray[np.uint64]
-Numbers = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.int64]
 
 
-class TokenHashes:
-    """The hashes of one sequence of token ids; what is not asked for is not computed.
+class Beginnings:
+    """The hashes of the beginnings of a sequence of token ids: sums of a polynomial whose coefficients are the ids.
+
+    Args:
+        ids: Token ids, little-endian u32.
+        owner: As for ``passages``.
+        start: Only beginnings longer than this many tokens have hashes here.
+        total: ``total`` of those that end there.
+
+    Attributes:
+        hashes: The hash of each beginning of a multiple of ``STEP_TOKENS``.
+        total: The sum of all ids.
+    """
+
+    def __init__(self, ids: bytes, owner: int, start: int = 0, total: int = 0) -> None:
+        numbers = np.frombuffer(ids, np.uint32, len(ids) // TOKEN_BYTES - start, start * TOKEN_BYTES)
+        sums = numbers * _powers.up_to(start + len(numbers))[start:]
+        np.cumsum(sums, out=sums)
+        self.total = (total + int(sums[-1])) & _WORD if len(sums) else total
+        sums = sums[STEP_TOKENS - start % STEP_TOKENS - 1 :: STEP_TOKENS]
+        self.hashes: Hashes = (sums + np.uint64(total) ^ np.uint64(owner & _WORD)) * _FACTOR
+
+
+def passages(ids: bytes, owner: int) -> Hashes:
+    """The hash of each run of ``PASSAGE_TOKENS``, by its first token: the same wherever the run stands.
 
     Args:
         ids: Token ids, little-endian u32.
         owner: Separates those whose requests are never compared: tenants, models.
     """
-
-    def __init__(self, ids: bytes, owner: int) -> None:
-        self._own = ids
-        self._ids = np.frombuffer(ids, np.uint32, len(ids) // TOKEN_BYTES).astype(np.uint64)
-        self._owner = np.uint64(owner & 0xFFFFFFFFFFFFFFFF)
-
-    def followed_by(self, ids: bytes) -> "TokenHashes":
-        """The hashes of this sequence and another behind it."""
-        return TokenHashes(self._own + ids, int(self._owner))
-
-    @cached_property
-    def _sums(self) -> Hashes:
-        # A polynomial of the ids, so that each beginning has its sum in one pass.
-        return np.cumsum((self._ids + np.uint64(1)) * _powers(len(self._ids)), dtype=np.uint64)
-
-    @cached_property
-    def beginnings(self) -> Hashes:
-        """The hash of the first 16 tokens, of the first 32, and so on."""
-        return (self._sums[STEP_TOKENS - 1 :: STEP_TOKENS] ^ self._owner ^ _BEGINNING) * _FACTOR
-
-    def whole(self, tokens: int) -> int:
-        """A hash of the first ``tokens`` ids, which are at least one."""
-        return int(self._sums[tokens - 1] ^ self._owner)
-
-    @cached_property
-    def passages(self) -> Hashes:
-        """The hash of each run of ``PASSAGE_TOKENS``, by its first token."""
-        hashes = self._ids * _FACTOR
-        length = 1
-        while length < PASSAGE_TOKENS:
-            # The hash of a run is made of those of its halves.
-            hashes = hashes[:-length] * _FACTOR + hashes[length:]
-            length *= 2
-        return (hashes ^ self._owner) * _FACTOR
+    numbers = np.frombuffer(ids, np.uint32, len(ids) // TOKEN_BYTES)
+    count = max(len(numbers) - PASSAGE_TOKENS + 1, 0)
+    if not count:
+        return np.zeros(0, np.uint64)
+    sums = np.empty(len(numbers) + 1, np.uint64)
+    sums[0] = 0
+    np.multiply(numbers, _powers.up_to(len(numbers)), out=sums[1:])
+    np.cumsum(sums, out=sums)
+    hashes = sums[PASSAGE_TOKENS:] - sums[:count]
+    hashes *= _powers.inverse_up_to(count)
+    hashes ^= np.uint64(~owner & _WORD)
+    hashes *= _FACTOR
+    return hashes
 
 
 class TokenIndex:
-    """The latest request, by number, with each beginning and each passage.
+    """The latest request, by number, that wrote a beginning or a passage.
 
     Args:
         max_bytes: Maximum memory.
@@ -87,42 +89,52 @@ class TokenIndex:
     def __init__(self, max_bytes: int) -> None:
         bits = max((max_bytes // _ENTRY_BYTES).bit_length() - 1, 1)
         self._shift = np.uint64(_WORD_BITS - bits)
-        self._hashes = np.zeros(1 << bits, np.uint64)
-        self._numbers = np.full(1 << bits, -1, np.int32)
+        # An entry holds the low half of a hash, and the number; the place stands for high bits of the hash.
+        self._entries = np.zeros(1 << bits, np.uint64)
 
     @property
     def nbytes(self) -> int:
         """Memory of the table."""
-        return self._hashes.nbytes + self._numbers.nbytes
+        return self._entries.nbytes
 
-    def add(self, hashes: TokenHashes, number: int, known: int) -> None:
-        """Write the hashes of a request, of which another one has the first ``known`` tokens."""
-        self._put(hashes.beginnings, number)
-        passages = hashes.passages
-        is_sampled = passages >> np.uint64(8) & _SAMPLED == 0
-        if len(passages) - known <= _DENSE_TOKENS:
-            is_sampled[max(known - PASSAGE_TOKENS, 0) :] = True
-        self._put(passages[is_sampled], number)
+    def add(self, hashes: Hashes, number: int) -> None:
+        """Write beginnings or ``sampled`` passages of a request; ``number`` is less than 2 ** 32 - 1."""
+        self._entries[hashes >> self._shift] = hashes << _HALF | np.uint64(number + 1)
 
     def find(self, hashes: Hashes) -> Numbers:
         """The number of the latest request with each of some hashes; -1 for none. It may be kept no more."""
-        at = hashes >> self._shift
-        return np.where(self._hashes[at] == hashes, self._numbers[at], np.int32(-1))
-
-    def _put(self, hashes: Hashes, number: int) -> None:
-        at = hashes >> self._shift
-        self._hashes[at] = hashes
-        self._numbers[at] = number
+        found = self._entries[hashes >> self._shift]
+        numbers = (found & _LOW).astype(np.int64) - 1
+        numbers[found >> _HALF != hashes & _LOW] = -1
+        return numbers
 
 
-_power_table: Hashes = np.ones(1, np.uint64)
+def sampled(runs: Hashes) -> Hashes:
+    """Those of ``passages`` that are written and looked up."""
+    return runs if len(runs) <= DENSE_TOKENS else runs[runs >> np.uint64(8) & np.uint64(SAMPLED - 1) == 0]
 
 
-def _powers(count: int) -> Hashes:
-    """The first ``count`` powers of the factor, modulo 2 ** 64."""
-    global _power_table  # noqa: PLW0603 - grows to the longest prompt, and never differs
-    if len(_power_table) < count:
-        powers = np.full(2 * count, _FACTOR, np.uint64)
+class _Powers:
+    """Powers of the polynomial's base, modulo 2 ** 64, and their inverses; worked out for the longest prompt so far."""
+
+    def __init__(self) -> None:
+        self._powers = self._inverses = np.ones(1, np.uint64)
+
+    def up_to(self, count: int) -> Hashes:
+        """The first powers."""
+        if len(self._powers) < count:
+            self._powers, self._inverses = self._of(_BASE, count), self._of(pow(_BASE, -1, _WORD + 1), count)
+        return self._powers[:count]
+
+    def inverse_up_to(self, count: int) -> Hashes:
+        """The inverses of the first powers."""
+        self.up_to(count)
+        return self._inverses[:count]
+
+    def _of(self, base: int, count: int) -> Hashes:
+        powers = np.full(1 << count.bit_length(), base, np.uint64)
         powers[0] = 1
-        _power_table = np.cumprod(powers, dtype=np.uint64)
-    return _power_table[:count]
+        return np.cumprod(powers, dtype=np.uint64)
+
+
+_powers = _Powers()
