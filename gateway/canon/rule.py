@@ -164,18 +164,15 @@ class Detected:
         remember: Context blocks by key, to be stored for ``RuleContext.recall`` of later turns.
         context_lost: See ``Canonicalized``.
         cut_messages: Number of messages removed from a conversation that became too long.
-        is_of_now: Whether the same prompt may have another result at another time.
     """
 
     edits: Sequence[Edit] = ()
     remember: Mapping[bytes, str] = field(default_factory=dict)
     context_lost: bool = False
     cut_messages: int = 0
-    is_of_now: bool = False
 
 
 NOTHING = Detected()
-NOTHING_NOW = Detected(is_of_now=True)
 
 
 class Rule(Protocol):

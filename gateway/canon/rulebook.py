@@ -96,7 +96,6 @@ class Canonical:
         remember: See ``Detected``; of all rules.
         context_lost: See ``Detected``.
         cut_messages: See ``Detected``; sum of all rules.
-        is_of_now: See ``Detected``.
     """
 
     fields: Fields
@@ -104,7 +103,6 @@ class Canonical:
     remember: Mapping[bytes, str] = field(default_factory=dict)
     context_lost: bool = False
     cut_messages: int = 0
-    is_of_now: bool = False
 
 
 def reserving(given: RuleContext, names: Collection[RuleName]) -> RuleContext:
@@ -184,7 +182,7 @@ def _result(fields: Fields, steps: Iterable[_Step]) -> Canonical:
     """The result of some steps, which begin with a prompt."""
     edits: list[Edit] = []
     remember: dict[bytes, str] = {}
-    lost, cut, of_now = False, 0, False
+    lost, cut = False, 0
     for step in steps:
         fields, found = step.after, step.found
         if found is NOTHING:
@@ -193,9 +191,8 @@ def _result(fields: Fields, steps: Iterable[_Step]) -> Canonical:
         remember |= found.remember
         lost = lost or found.context_lost
         cut += found.cut_messages
-        of_now = of_now or found.is_of_now
     # After a cut, the lost blocks belong to removed messages.
-    return Canonical(fields, edits, remember, lost and not cut, cut, of_now)
+    return Canonical(fields, edits, remember, lost and not cut, cut)
 
 
 def rulebook(settings: CanonSettings) -> Rulebook:

@@ -170,6 +170,12 @@ class ExplainSettings(BaseModel):
     are left out, chosen by a hash: their requests are counted with their hits, and what would need their text is
     `unclassified`. A fifth of one core may always be used, for each worker process. None: no limit."""
 
+    observed_share: float = Field(default=0.125, ge=0, le=1)
+    """Share of conversations, chosen by a hash, that are tried with the [rules](../canonicalization.md) to tell what
+    those would save. Requests that miss tokens for an avoidable reason, or that a rule has changed, are always tried;
+    the figures of the others are scaled up. 1 tries all requests: the figures are exact, and explaining costs up to
+    a fifth more."""
+
     journal_requests: int = Field(default=5000, ge=1, le=1_000_000)
     """Latest requests whose details are kept for `/admin/api/requests`, about 3 KB each."""
 

@@ -399,7 +399,9 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         tokens: Token ids around the first differing one; None without a difference, or where ids cannot be compared.
         canonical: Outcomes of the rules that change the request.
         edits: Their first edits.
-        observed: Whether savings were computed; if not, ``canonical`` has no saved and lost tokens.
+        observed: For how many requests ``canonical`` stands: 1, or more if its conversation was chosen by chance; 0 if
+            savings were not computed: then ``canonical`` has no saved and lost tokens.
+        left_out: Whether no rule was tried, because nothing was avoidable and its conversation is not in the sample.
         slot: The differing value, if a rule that is not configured yet could find it.
         conversation: Its session, or the id of the first request known of its conversation; empty without its text.
     """
@@ -416,6 +418,12 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tokens: TokenWindows | None = None
     canonical: tuple[RuleOutcome, ...] = ()
     edits: tuple[EditShown, ...] = ()
-    observed: bool = False
+    observed: float = 0
     slot: VaryingSlot | None = None
     conversation: str = ""
+    left_out: bool = False
+
+    @property
+    def weight(self) -> float:
+        """For how many requests its outcomes count. Those without savings are edits of applied rules."""
+        return self.observed or 1

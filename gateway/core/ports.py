@@ -596,13 +596,13 @@ class ExplainObserver(Protocol):
         """Requests were counted without a comparison of their text, because of overload."""
         ...
 
-    def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
+    def on_canonical(self, rule: str, mode: RuleMode, edits: float, saved: float, lost: float) -> None:
         """A rule changed prompts, or would have.
 
         Args:
             rule: As in ``RuleOutcome``.
             mode: As in ``RuleOutcome``.
-            edits: Number of edits.
+            edits: Number of edits. As the tokens, times the weight of the request (``Explanation.weight``).
             saved: Prompt tokens that were, or would be, reused because of it.
             lost: Prompt tokens that were, or would be, computed again because of it.
         """

@@ -501,6 +501,9 @@ REASONS: Mapping[Reason, ReasonText] = {
 }
 
 
+AVOIDABLE = frozenset(reason for reason, text in REASONS.items() if text.remedy is not Remedy.NONE)
+"""Reasons that can be fixed."""
+
 QUESTION_FIRST = "question_first"
 """Detail of ``USER_DATA``: a question in front of documents that were sent before."""
 

@@ -41,22 +41,23 @@ TURN_HITS = TURN_TOKENS + TURNS
 """The first of a column for each turn: hits."""
 
 OBSERVED_TOKENS = TURN_HITS + TURNS
-"""Prompt tokens of requests on which rules were evaluated."""
+"""Prompt tokens of requests that the columns of rules stand for: those tried with rules, and those left out of the
+sample, for which others count with a weight."""
 
 SAVED_BY_RULE = OBSERVED_TOKENS + 1
-"""The first of a column for each rule and mode: tokens saved."""
+"""The first of a column for each rule and mode: tokens saved, times the weight of the request."""
 
 LOST_BY_RULE = SAVED_BY_RULE + len(RULE_COLUMNS)
-"""The first of a column for each rule and mode: tokens lost."""
+"""The first of a column for each rule and mode: tokens lost, likewise."""
 
 SKIPPED = LOST_BY_RULE + len(RULE_COLUMNS)
 """Requests explained without their text."""
 
 OBSERVED = SKIPPED + 1
-"""Requests on which rules were evaluated."""
+"""Requests that the columns of rules stand for."""
 
 CHANGED_BY_RULE = OBSERVED + 1
-"""The first of a column for each rule and mode: requests changed."""
+"""The first of a column for each rule and mode: requests changed, as tokens saved."""
 
 COLD = CHANGED_BY_RULE + len(RULE_COLUMNS)
 """The first of a column for each bin of times to first token of cold requests."""
@@ -98,8 +99,8 @@ SECTIONS = (
     (SKIPPED, SAVED_SECONDS),
     (SAVED_SECONDS, WIDTH),
 )
-"""Begin and end of each section: columns of series, other tokens, tokens of rules, requests, seconds. Only the last
-holds fractions."""
+"""Begin and end of each section: columns of series, other tokens, tokens of rules, requests, seconds. The last holds
+fractions; columns of rules may, where the share of the sample is not one of a whole number."""
 
 Row = dict[int, float]
 """Values by column; a missing column is 0."""

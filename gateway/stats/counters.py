@@ -318,8 +318,7 @@ class PackedRows:
         columns, figures, places = columns[order], figures[order], places[order]
         bounds = np.searchsorted(columns, [begin for begin, _ in SECTIONS] + [WIDTH])
         self._sections = [
-            _section(columns[begin:end], places[begin:end], figures[begin:end], whole=number < len(SECTIONS) - 1)
-            for number, (begin, end) in enumerate(pairwise(bounds))
+            _section(columns[begin:end], places[begin:end], figures[begin:end]) for begin, end in pairwise(bounds)
         ]
 
     @property
@@ -392,9 +391,10 @@ class RowTable:
         self._waiting, self._count = [], 0
 
 
-def _section(columns: NDArray[np.uint16], places: NDArray[Any], figures: _Figures, *, whole: bool) -> _Section:
+def _section(columns: NDArray[np.uint16], places: NDArray[Any], figures: _Figures) -> _Section:
     names, counts = np.unique(columns, return_counts=True)
-    kind = _smallest(figures.min(), figures.max()) if whole and figures.size else np.dtype(np.float64)
+    whole = figures.size and not (figures % 1).any()
+    kind = _smallest(figures.min(), figures.max()) if whole else np.dtype(np.float64)
     return _Section(names, counts.astype(np.uint16), places.copy(), figures.astype(kind))
 
 

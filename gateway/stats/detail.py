@@ -352,7 +352,9 @@ def _request_rules(entry: RequestEntry) -> dict[str, object]:
     explanation = entry.explanation
     observed = [each for each in explanation.canonical if each.mode is RuleMode.OBSERVE and each.rule != ALL_RULES]
     return {
-        "observed": explanation.observed,
+        "observed": bool(explanation.observed),
+        "weight": explanation.observed,
+        "left_out": explanation.left_out,
         "applied": [each.rule for each in explanation.canonical if each.mode is RuleMode.APPLY and each.edits],
         "context_lost": entry.record.canonical.context_lost,
         "rules": [

@@ -11,6 +11,7 @@ from gateway.core.canonical import Canonicalized
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import Reason
 from gateway.stats.label_limiter import StatsLimits
+from gateway.stats.query_arguments import Selection
 
 _OVERHEAD_BYTES = 600
 """Memory of an entry besides its encoded form: the strings of the filters, and the objects that hold them."""
@@ -30,6 +31,13 @@ class RequestEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gpus: float
 
 
+class _Explained(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A ``RequestEntry`` of which only the explanation is decoded, which is most of a summary's time."""
+
+    record: msgspec.Raw
+    explanation: Explanation
+
+
 class _PackedEntry(msgspec.Struct, frozen=True, gc=False):
     at: float
     model: str
@@ -44,6 +52,7 @@ class _PackedEntry(msgspec.Struct, frozen=True, gc=False):
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(RequestEntry).decode
+_unpack_explained = msgspec.msgpack.Decoder(_Explained).decode
 
 
 class RequestEntries:
@@ -114,6 +123,13 @@ class RequestEntries:
         """Keep the requests of a session as such that belong to none."""
         for each in self.sessions(tenant, session).get((tenant, session), ()):
             self._kept[tenant, each] = msgspec.structs.replace(self._kept[tenant, each], session="")
+
+    def explanations(self, selection: Selection, since: float) -> Iterator[tuple[str, Explanation]]:
+        """Tenants and explanations of the requests of a selection that ended at ``since`` or later."""
+        for kept in self._kept.values():
+            labels = kept.model, kept.tenant, kept.source, kept.template
+            if kept.at >= since and any(selection.takes(*labels, prompt) for prompt in kept.prompts):
+                yield kept.tenant, _unpack_explained(kept.packed).explanation
 
     def newest(
         self,

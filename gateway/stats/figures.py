@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.core.canonical import ALL_RULES, RuleMode
-from gateway.core.reasons import REASONS, RUNGS, Reason, Remedy, Rung
+from gateway.core.reasons import AVOIDABLE, REASONS, RUNGS, Reason, Remedy, Rung
 from gateway.stats.columns import (
     CONFIRMED,
     MISSED,
@@ -24,6 +24,7 @@ from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.totals import Totals
+from gateway.stats.tried_conversations import TriedConversations
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
 _SECONDS_DIGITS = 6
@@ -124,7 +125,7 @@ def _estimated(cell: Totals, price: ComputePrice) -> dict[str, object] | None:
         (
             (round(tokens * factors[reason]), seconds * factors[reason])
             for reason, (tokens, seconds) in cell.missed.items()
-            if REASONS[reason].remedy in _AVOIDABLE
+            if reason in AVOIDABLE
         ),
         price,
     )
@@ -178,12 +179,13 @@ def _worth_of(missed: Iterable[tuple[int, float]], price: ComputePrice) -> dict[
     return _worth(sum(tokens for tokens, _ in every), sum(lost for _, lost in every), price)
 
 
-def rules_summed(sums: SelectionTotals, price: ComputePrice) -> dict[str, object]:
+def rules_summed(sums: SelectionTotals, price: ComputePrice, tried: TriedConversations) -> dict[str, object]:
     """The effect of each rule over a selection, largest net saving first.
 
     Args:
         sums: The sums of the selection.
         price: Price of GPU time.
+        tried: The conversations of the requests that are still kept.
     """
     total = sums.total
     requests, tokens = total.observed
@@ -197,11 +199,12 @@ def rules_summed(sums: SelectionTotals, price: ComputePrice) -> dict[str, object
         {
             "rule": rule,
             "mode": mode,
-            "requests": changed,
+            "requests": min(changed, requests),
             "saved_tokens": saved,
             "lost_tokens": lost,
             "net_tokens": saved - lost,
-            "points": points(saved - lost, tokens),
+            "points": (moved := points(saved - lost, tokens)),
+            "points_interval": tried.around(rule, mode, moved),
             "gpu_seconds": seconds(gpu_seconds[rule, mode]),
             "cost": price.of(gpu_seconds[rule, mode]),
         }
@@ -209,7 +212,8 @@ def rules_summed(sums: SelectionTotals, price: ComputePrice) -> dict[str, object
         if rule != ALL_RULES or _several_observed(total.rules)
     ]
     rules.sort(key=lambda each: -_net(each))
-    return {"looked_at": {"requests": requests, "prompt_tokens": tokens}, "rules": rules}
+    looked_at = {"requests": requests, "prompt_tokens": tokens, "conversations": tried.shown}
+    return {"looked_at": looked_at, "rules": rules}
 
 
 def points(tokens: int, prompt_tokens: int) -> float | None:

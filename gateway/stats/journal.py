@@ -33,6 +33,7 @@ from gateway.stats.query_arguments import (
 )
 from gateway.stats.sessions import session_shown, sessions_shown
 from gateway.stats.totals import row_of, row_of_skipped
+from gateway.stats.tried_conversations import TriedConversations
 
 _NO_PRICE = ComputePrice()
 
@@ -180,6 +181,7 @@ class Stats:
             since=self._began(selection),
             findings_since=self._since,
             price=self._price,
+            tried=TriedConversations(self._entries.explanations(selection, self._counts.first_start(selection, now))),
             families=list(self._families(now, selection.model, selection.tenant)),
             elsewhere=PeerTotals(others, self._name) if read_gateways(given) else None,
         )
@@ -247,6 +249,7 @@ def summary_shown(
     since: float,
     findings_since: float,
     price: ComputePrice,
+    tried: TriedConversations,
     families: Sequence[Mapping[str, object]],
     elsewhere: PeerTotals | None = None,
 ) -> dict[str, object]:
@@ -261,6 +264,7 @@ def summary_shown(
         since: Begin of the counters, Unix seconds.
         findings_since: Begin of the findings.
         price: Price of GPU time.
+        tried: The conversations of the requests that are still kept.
         families: Differences between client families.
         elsewhere: Totals of other gateways to add; None if they were not requested.
     """
@@ -289,7 +293,7 @@ def summary_shown(
             selection, now, since=findings_since, prompt_tokens=own_total.prompt_tokens, price=price
         ),
         "families": families,
-        "canonicalization": rules_summed(sums, price)
+        "canonicalization": rules_summed(sums, price, tried)
         | {"suggestions": suggestions.shown(selection, now, own_total.observed[1])},
     }
 

@@ -129,7 +129,7 @@ class Totals:
 
     @property
     def observed(self) -> tuple[int, int]:
-        """Number of requests on which rules were evaluated, and their prompt tokens."""
+        """Number of requests that the sums of rules stand for, and their prompt tokens."""
         return self._count(columns.OBSERVED), self._count(columns.OBSERVED_TOKENS)
 
     @property
@@ -156,7 +156,7 @@ class Totals:
         return sum(self._count(columns.MISSED + _NUMBERS[reason]) for reason in reasons)
 
     def _count(self, column: int) -> int:
-        return int(self._figures[column])
+        return round(self._figures[column])
 
     def _bins(self, first: int) -> Bins:
         counts = self._figures[first : first + BINS]
@@ -186,17 +186,17 @@ def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
         turn = min(explanation.turn, columns.TURNS) - 1
         row[columns.TURN_TOKENS + turn] = explanation.prompt_tokens
         row[columns.TURN_HITS + turn] = explanation.hits
-    if explanation.observed:
+    if explanation.observed or explanation.left_out:
         row[columns.OBSERVED] = 1
         row[columns.OBSERVED_TOKENS] = explanation.prompt_tokens
     for outcome in explanation.canonical:
         number = _RULES[outcome.rule, outcome.mode]
         if outcome.edits:
-            row[columns.CHANGED_BY_RULE + number] = 1
+            row[columns.CHANGED_BY_RULE + number] = explanation.weight
         if outcome.saved_tokens:
-            row[columns.SAVED_BY_RULE + number] = outcome.saved_tokens
+            row[columns.SAVED_BY_RULE + number] = outcome.saved_tokens * explanation.weight
         if outcome.lost_tokens:
-            row[columns.LOST_BY_RULE + number] = outcome.lost_tokens
+            row[columns.LOST_BY_RULE + number] = outcome.lost_tokens * explanation.weight
     return row
 
 

@@ -186,7 +186,7 @@ class MetricsObserver:
         """See ``ExplainObserver``."""
         self._catalog.explain_skipped.inc(by=count)
 
-    def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
+    def on_canonical(self, rule: str, mode: RuleMode, edits: float, saved: float, lost: float) -> None:
         """See ``ExplainObserver``. Edits of ``all`` are not counted: they are the sum of those of each rule."""
         c = self._catalog
         for metric, figure in (

@@ -223,7 +223,7 @@ def _configuration(urls: Sequence[str], label: str) -> dict[str, Any]:
         ],
         "tenants": [{"id": name, "keys": [{"id": f"{name}-key", "hash": hash_key(key(name))}]} for name in TENANTS],
         "spaces": {"secret": "a secret of sixteen characters and more"},
-        "explain": {"gpu_hour_price": PRICE, "currency": "USD", "max_cpu_share": None},
+        "explain": {"gpu_hour_price": PRICE, "currency": "USD", "max_cpu_share": None, "observed_share": 1},
         "relay": {"health_interval_seconds": 0.5, "health_timeout_seconds": 10, "slow_start_seconds": 0},
     }
 

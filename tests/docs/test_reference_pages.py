@@ -159,7 +159,7 @@ def journal() -> Stats:
         turn=1,
         canonical=(RuleOutcome("dynamic-suffix", RuleMode.OBSERVE, 1, 64, 0),),
         edits=(EditShown("dynamic-suffix", RuleMode.OBSERVE, "moved", "messages[0].content", "moved", 4, "xx", "x"),),
-        observed=True,
+        observed=1,
         slot=VaryingSlot("^On (.+)$", "on", Reason.DYNAMIC_TIME),
     )
     made.add(finished, explanation, 1)

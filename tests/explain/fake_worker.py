@@ -65,7 +65,7 @@ class FakeParts:
         if b"observe" not in record.body:
             return explanation
         outcomes = (RuleOutcome("whitespace", RuleMode.APPLY, 2, 0, 16), RuleOutcome("all", RuleMode.OBSERVE, 0, 48, 0))
-        return msgspec.structs.replace(explanation, canonical=outcomes, observed=True)
+        return msgspec.structs.replace(explanation, canonical=outcomes, observed=1)
 
     def notices(self):
         return ()

@@ -55,7 +55,7 @@ class FakeParts:
     def observe(self, record, explanation):
         self._do("observe")
         outcomes = (RuleOutcome("unicode", RuleMode.APPLY, 3, 0, 16), RuleOutcome("all", RuleMode.OBSERVE, 1, 32, 0))
-        return msgspec.structs.replace(explanation, canonical=outcomes, observed=True)
+        return msgspec.structs.replace(explanation, canonical=outcomes, observed=1)
 
     def notices(self):
         reported, self.reported = self.reported, []

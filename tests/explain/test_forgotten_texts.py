@@ -3,10 +3,12 @@
 import gc
 from types import FrameType, ModuleType
 
+import msgspec
 import orjson
 import pytest
 from observed_prompts import OPTIONS, request
 
+from gateway.core.explanation import RequestRecord
 from gateway.core.text_memo import forget_texts, text_memo
 from gateway.explain.worker.explain_messages import WorkerOptions
 from gateway.explain.worker.explain_parts import ExplainParts
@@ -17,9 +19,11 @@ NAME = "mauve-heron"
 RULES = ["json_keys", "dynamic_suffix", "tool_order", "whitespace"]
 
 
-@pytest.fixture
-def parts() -> ExplainParts:
-    options = WorkerOptions(64 << 20, 5000, 3600.0, 128 << 20, TTL_SECONDS, 100_000, None, "USD", {}, OPTIONS)
+@pytest.fixture(params=[1.0, 0.0], ids=["all tried", "left out"])
+def parts(request) -> ExplainParts:
+    options = WorkerOptions(
+        64 << 20, 5000, 3600.0, 128 << 20, TTL_SECONDS, 100_000, None, "USD", {}, OPTIONS, observed_share=request.param
+    )
     parts = ExplainParts(options, BEGAN_AT)
     parts.load_tokenizers()
     return parts
@@ -45,6 +49,8 @@ def remembered() -> set[str]:
         for each in gc.get_referents(container):
             if isinstance(each, tuple) and not gc.is_tracked(each):
                 todo.append(each)
+            elif isinstance(each, RequestRecord):
+                todo.append(msgspec.structs.astuple(each))
             elif isinstance(each, str | bytes):
                 text = each if isinstance(each, str) else each.decode(errors="replace")
                 if NAME in text:
@@ -53,8 +59,8 @@ def remembered() -> set[str]:
 
 
 def test_texts_are_dropped_with_the_references(parts):
-    for number in range(3):
-        record = request(body(number), observe=RULES, at=BEGAN_AT + number)
+    for number, tenant in enumerate(("other", "acme", "acme", "acme")):
+        record = request(body(number), observe=RULES, at=BEGAN_AT + number, tenant=tenant)
         parts.observe(record, parts.explain(record))
     texts = remembered()
     assert f"Help {NAME} now." in texts  # in a memo of the rules

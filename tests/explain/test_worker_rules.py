@@ -134,7 +134,8 @@ def test_without_rule_options_nothing_is_observed_or_suggested():
     desk = Desk(None)
     for name in ("Anna Smith", "Bob Kent", "Carla Diaz"):
         desk.send(body(f"You help people.\nCustomer: {name}  \n{LONG}", "Hi."))
-    assert desk.summary() == {"looked_at": {"requests": 0, "prompt_tokens": 0}, "rules": [], "suggestions": []}
+    nothing = {"requests": 0, "prompt_tokens": 0, "conversations": {"tried": 0, "of": 0}}
+    assert desk.summary() == {"looked_at": nothing, "rules": [], "suggestions": []}
     # Later they come.
     desk.worker.handle(options())
     desk.send(body(LONG, "Hi."))

@@ -46,7 +46,7 @@ def settings_for(engines: Sequence[HasUrl], **sections: Any) -> Settings:
     data: dict[str, Any] = {"models": [model], "explain": {"enabled": False}} | sections
     calm = {"health_interval_seconds": 60, "health_timeout_seconds": 10, "slow_start_seconds": 0}
     # A busy machine must not decide which requests are explained.
-    data["explain"] = {"max_cpu_share": None} | data["explain"]
+    data["explain"] = {"max_cpu_share": None, "observed_share": 1} | data["explain"]
     data["relay"] = calm | data.get("relay", {})
     return Settings.model_validate(data)
 

@@ -165,7 +165,7 @@ class ScenarioRun:
             "slow_start_seconds": 0,
         } | data.get("relay", {})
         data["log"] = {"requests": False} | data.get("log", {})
-        data["explain"] = {"enabled": True, "max_cpu_share": None} | data.get("explain", {})
+        data["explain"] = {"enabled": True, "max_cpu_share": None, "observed_share": 1} | data.get("explain", {})
         return Settings.model_validate(data)
 
     @staticmethod

@@ -16,7 +16,7 @@ OBSERVE, APPLY = RuleMode.OBSERVE, RuleMode.APPLY
 
 def observed(*outcomes, **fields):
     """An explanation of 1,000 prompt tokens with these outcomes: rule, mode, edits, saved, lost."""
-    return explanation(canonical=tuple(RuleOutcome(*each) for each in outcomes), observed=True, **fields)
+    return explanation(canonical=tuple(RuleOutcome(*each) for each in outcomes), observed=1, **fields)
 
 
 def canonicalization(journal, **arguments):
@@ -36,7 +36,7 @@ def test_rules_are_ordered_by_what_they_save():
     journal.add(finished("plain", NOON - 20), observed(), 2)
     journal.add(finished("behind", NOON - 20), explanation(), 2)
     shown = canonicalization(journal)
-    assert shown["looked_at"] == {"requests": 12, "prompt_tokens": 12_000}
+    assert shown["looked_at"] == {"requests": 12, "prompt_tokens": 12_000, "conversations": {"tried": 1, "of": 1}}
     suffix, whitespace = shown["rules"]
     gpu_seconds = 4700 * SECONDS_PER_TOKEN * 2
     assert suffix == {
@@ -47,6 +47,7 @@ def test_rules_are_ordered_by_what_they_save():
         "lost_tokens": 300,
         "net_tokens": 4700,
         "points": pytest.approx(100 * 4700 / 12_000, abs=1e-4),
+        "points_interval": None,
         "gpu_seconds": pytest.approx(gpu_seconds),
         "cost": pytest.approx(gpu_seconds / 100),
     }
@@ -76,7 +77,7 @@ def test_tokens_are_worth_what_they_take_at_their_model():
     (rule,) = canonicalization(journal, model="large")["rules"]
     assert rule["gpu_seconds"] == pytest.approx(10)
     assert canonicalization(journal, model="none") == {
-        "looked_at": {"requests": 0, "prompt_tokens": 0},
+        "looked_at": {"requests": 0, "prompt_tokens": 0, "conversations": {"tried": 0, "of": 0}},
         "rules": [],
         "suggestions": [],
     }
@@ -111,6 +112,8 @@ def test_a_request_lists_what_was_changed_in_it():
     assert "secret" not in str(answer)
     assert answer["canonicalization"] == {
         "observed": True,
+        "weight": 1,
+        "left_out": False,
         "applied": ["unicode"],
         "context_lost": True,
         "rules": [
@@ -152,7 +155,7 @@ def varying(tokens=300, within="session", **fields):
     found = slot(**fields)
     reference = ReferenceShown("earlier", NOON, "web", within, 10)
     reasons = {found.reason: tokens, Reason.NEW_CONTENT: 1000 - tokens}
-    return explanation(0, reasons, slot=found, observed=True, reference=reference)
+    return explanation(0, reasons, slot=found, observed=1, reference=reference)
 
 
 def test_places_that_vary_are_suggested_as_settings():

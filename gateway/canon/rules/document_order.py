@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from gateway.canon.document_places import DocumentPlace, PlacedDocument
-from gateway.canon.rule import NOTHING, NOTHING_NOW, Detected, Edit, Fields, RuleContext, applied
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext, applied
 from gateway.canon.rules.document_numbers import NumberedRun, renumbered
 from gateway.canon.rules.text_replacements import TextReplacement, text_edits
 from gateway.canon.texts import LONGEST_TEXT, Text, messages, texts
@@ -63,23 +63,21 @@ class DocumentOrder:
         """See ``Rule``. Numbers that were given anew once stay so in the later turns of a conversation."""
         if not self._places:
             return NOTHING
-        runs, was_slow = self._runs(fields)
+        runs = self._runs(fields)
         if not runs:
-            return NOTHING_NOW if was_slow else NOTHING
+            return NOTHING
         edits, remember = self._edits(fields, runs, given)
         if not edits or not self._is_settled(applied(fields, edits), given):
-            return NOTHING_NOW
-        return Detected(edits, remember, is_of_now=True)
+            return NOTHING
+        return Detected(edits, remember)
 
     def _is_settled(self, fields: Fields, given: RuleContext) -> bool:
         """Whether a changed prompt needs no more changes: a declaration may find other documents in the new order."""
-        return not self._edits(fields, self._runs(fields)[0], given)[0]
+        return not self._edits(fields, self._runs(fields), given)[0]
 
-    def _runs(self, fields: Fields) -> tuple[Sequence[_Run], bool]:
-        """The runs of all declarations, of two that overlap that of the earlier declaration; and whether a search took
-        too long, which it may not another time."""
+    def _runs(self, fields: Fields) -> Sequence[_Run]:
+        """The runs of all declarations, of two that overlap that of the earlier declaration."""
         found: dict[Path, list[_Run]] = {}
-        was_slow = False
         for place in self._places:
             for text in texts(fields, place.roles):
                 if len(text.text) > LONGEST_TEXT:
@@ -87,11 +85,10 @@ class DocumentOrder:
                 try:
                     runs = place.runs(text.text)
                 except TooSlow:
-                    was_slow = True
                     continue
                 there = found.setdefault(text.path, [])
                 there += _beside(there, (_Run(place, text, run) for run in runs))
-        return [run for there in found.values() for run in there], was_slow
+        return [run for there in found.values() for run in there]
 
     def _edits(
         self, fields: Fields, runs: Sequence[_Run], given: RuleContext

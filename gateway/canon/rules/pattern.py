@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from gateway.canon.rule import NOTHING, NOTHING_NOW, Detected, Edit, Fields, RuleContext
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext
 from gateway.canon.rules.text_replacements import TextReplacement, exchanged, text_edits, then
 from gateway.canon.texts import Text, texts
 from gateway.config.canon_settings import OwnPatternSettings
@@ -40,8 +40,7 @@ class OwnPatterns:
             for text in texts(fields, self._by_role)
             for edit in _all_or_none(text, self._by_role.get(text.role, ()))
         ]
-        # A search that took too long may be faster another time.
-        return Detected(edits) if edits else NOTHING_NOW
+        return Detected(edits) if edits else NOTHING
 
 
 class _Pattern:

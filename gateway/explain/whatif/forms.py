@@ -5,7 +5,7 @@ conversation than the gateway, so it does not repeat them. A form without an app
 request.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from gateway.canon.hints import without_hints
 from gateway.canon.rule import Edit, Fields, RuleContext
 from gateway.canon.rulebook import Canonical, Rulebook
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import ALL_RULES, RuleMode, RuleName
 from gateway.core.explanation import RequestRecord
 from gateway.core.ids import ModelId, RequestId
@@ -40,7 +39,6 @@ EVERY_FORM = (1 << FORMS) - 1
 """Mask of all forms."""
 
 _STRIP = "strip"
-_UNCHANGED_KEPT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +73,7 @@ class Forms:
         self._settings = settings
         self._rulebook = rulebook
         self._memory = memory
-        self._is_constant = True
-        self._unchanged: BoundedCache[tuple[Hashable, ...], bool] = BoundedCache(_UNCHANGED_KEPT)
         self._strips = _STRIP in (settings.prompt_cache_key, settings.cache_control, settings.billing_header)
-
-    def are_none(self, record: RequestRecord, body: bytes, has_counter: bool) -> bool:
-        """Whether it is known that no rule changes a request, from an earlier one with the same body.
-
-        Args:
-            record: The request.
-            body: Digest of its body as sent.
-            has_counter: Whether a tokenizer is available.
-        """
-        return not record.canonical.asked and _unchanged_key(record, body, has_counter) in self._unchanged
-
-    def note_none(self, record: RequestRecord, body: bytes, has_counter: bool) -> None:
-        """Remember that ``of`` has found no forms of a request, if it would not find any at another time either."""
-        if self._is_constant and not record.canonical.asked:
-            self._unchanged.put(_unchanged_key(record, body, has_counter), True)
 
     def of(self, record: RequestRecord, sent: Fields, encoder: "LocalEncoder | None") -> list[Form]:
         """The forms that differ from the request as sent.
@@ -102,7 +83,6 @@ class Forms:
             sent: Its body as sent.
             encoder: The model's tokenizer; None if none is available.
         """
-        self._is_constant = True
         given = self._given(record, encoder)
         modes = record.canonical.modes
         forms: list[Form] = []
@@ -113,7 +93,6 @@ class Forms:
     def _with(self, sent: Fields, given: RuleContext, observed: Sequence[RuleName]) -> list[Form]:
         """Forms with each of the observed rules, and with all of them."""
         together, alone = self._rulebook.tried(sent, observed, given)
-        self._is_constant = not (together.edits or together.is_of_now or together.remember)
         for found in alone.values():
             self._remember(found, given)
         forms = [
@@ -191,11 +170,6 @@ class Forms:
 
 def _rules_in(modes: Sequence[RuleMode], wanted: RuleMode) -> list[RuleName]:
     return [rule for rule, mode in zip(RULES, modes, strict=False) if mode is wanted]
-
-
-def _unchanged_key(record: RequestRecord, body: bytes, has_counter: bool) -> tuple[Hashable, ...]:
-    """What the result of rules depends on, if they change nothing."""
-    return body, record.endpoint, record.canonical.modes, record.where.context_limit, has_counter
 
 
 def number_of(rule: RuleName) -> int:

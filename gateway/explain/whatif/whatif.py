@@ -5,6 +5,9 @@ that form are known, and so the tokens that could have been reused: the differen
 rule, provided that caches hold all computed blocks. Prompts that no rule changes are equal in all forms and looked up
 once.
 
+Not every request is tried: see ``_weight``. What was computed before it has to be known in all forms as well, so the
+reference of a tried request is tried late if it was not before.
+
 Also masks edits for display, and drops slots that ``dynamic-suffix`` already finds.
 """
 
@@ -15,17 +18,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import orjson
+from xxhash import xxh3_64_intdigest
 
 from gateway.canon.context_memory import ContextMemory
 from gateway.canon.rule import REMOVED, Edit, Fields
 from gateway.canon.rulebook import Rulebook, rulebook
 from gateway.canon.texts import messages
 from gateway.config.canon_settings import CanonSettings
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import ALL_RULES, EditShown, RuleMode, RuleName, RuleOutcome
 from gateway.core.errors import TokenizerUnavailable
+from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
+from gateway.core.reasons import AVOIDABLE
 from gateway.core.request import Endpoint
 from gateway.explain.bodies import Bodies
 from gateway.explain.masked_text import masked
@@ -121,7 +128,8 @@ class SeenForms:
         since, now = note(at - self.ttl_seconds, 0), note(at, forms)
 
         def marked(noted: int) -> int:
-            return now | noted & NUMBERS if noted >= since else now
+            # A request that is tried late is older than what was noted.
+            return max(now, noted) | (now | noted) & NUMBERS if noted >= since else now
 
         before, *_ = [self._tree.write(prompt.key, computed, marked) for computed in prompt.computed]
         marks, left, tokens = EVERY_FORM, prompt.reusable_blocks, [0] * FORMS
@@ -237,6 +245,11 @@ def _texts_in_front(sent: Fields, path: Path) -> int:
 
 
 _MEMORY_BYTES = 32 * 1024 * 1024
+_UNTRIED_BYTES = 16 * 1024 * 1024
+_UNTRIED = 5_000
+_RECORD_BYTES = 4_000
+"""Memory of a record besides its texts and token ids."""
+_HASHES = 1 << 64
 
 
 class WhatIf:
@@ -246,7 +259,8 @@ class WhatIf:
         options: Settings of the rules, and tokenizers.
         hashes: Hashes prompts.
         seen_blocks: Capacity of the memory of blocks, as for ``SeenForms``.
-        ttl_seconds: Lifetime of its entries.
+        ttl_seconds: Lifetime of its entries, and of texts.
+        share: Share of conversations that are tried even if nothing is avoidable in them.
         bodies: Parses bodies.
         load: Loads a tokenizer.
         build: Builds the rules.
@@ -259,11 +273,16 @@ class WhatIf:
         *,
         seen_blocks: int,
         ttl_seconds: float,
+        share: float = 1.0,
         bodies: Bodies | None = None,
         load: Load = load_encoder,
         build: Callable[[CanonSettings], Rulebook] = rulebook,
     ) -> None:
         self._options = options
+        self._share = share
+        self._untried: BoundedCache[tuple[str, str], tuple[RequestRecord, Explanation]] = BoundedCache(
+            _UNTRIED, max_weight=_UNTRIED_BYTES
+        )
         self._bodies = bodies or Bodies()
         self._build = build
         self._encoders = Encoders(options.models, load)
@@ -271,12 +290,12 @@ class WhatIf:
         self._seen = SeenForms(hashes, seen_blocks, ttl_seconds)
         self._take_settings(options)
 
-    def configure(self, options: CanonOptions) -> None:
-        """Apply other rules. Blocks recorded under the previous rules stay recorded."""
+    def configure(self, options: CanonOptions, share: float) -> None:
+        """Apply other rules and another share. Blocks recorded under the previous rules stay recorded."""
         if options.settings != self._options.settings:
             self._take_settings(options)
         self._encoders.configure(options.models)
-        self._options = options
+        self._options, self._share = options, share
 
     @property
     def is_loading(self) -> bool:
@@ -291,31 +310,86 @@ class WhatIf:
         """Takes the notices added since the last call."""
         return self._encoders.notices()
 
+    def expire(self, now: float) -> None:
+        """Drop untried requests older than the TTL; ``now`` is Unix seconds."""
+        while self._untried:
+            key = next(iter(self._untried))
+            kept = self._untried.peek(key)
+            if kept is None or kept[0].at >= now - self._seen.ttl_seconds:
+                return
+            self._untried.pop(key)
+
+    def forget_session(self, tenant: str, conversation: str) -> None:
+        """Drop the untried requests of a session."""
+        kept = self._untried.items()
+        found = [key for key, (_, each) in kept if (key[0], each.conversation) == (tenant, conversation)]
+        for key in found:
+            self._untried.pop(key)
+
     def observed(self, record: RequestRecord, explanation: Explanation) -> Explanation:
-        """The explanation with the effects of rules added; records the request's blocks."""
+        """The explanation with the effects of rules added; records the blocks of a request that is tried."""
+        self.expire(record.at)
         modes = record.canonical.modes
         if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
-        is_on = modes.count(RuleMode.OFF) < len(modes)
-        body, known = self._bodies.key(record.body), self._encoders.loaded(record.model)
-        sent: Fields = {}
-        forms: list[Form] = []
-        encoder = None
-        if not is_on or not self._forms.are_none(record, body, known is not None):
-            parsed = self._bodies.fields(record.body)
-            if parsed is None:
-                return msgspec.structs.replace(explanation, slot=None)
-            sent = parsed
-            if is_on:
-                forms = self._forms.of(record, sent, known)
-            if is_on and not forms:
-                self._forms.note_none(record, body, known is not None)
-            if forms and record.token_source == TokenSource.LOCAL:
-                encoder = self._encoders.of(record, sent)
+        weight = self._weight(record, explanation)
+        if not weight:
+            self._keep(record, explanation)
+            kept = explanation.slot if explanation.slot and explanation.slot.is_kept else None
+            return msgspec.structs.replace(
+                explanation,
+                slot=still_open(kept, modes, {}, ()),
+                left_out=_is_on(record) and not self._encoders.is_unavailable(record),
+            )
+        if weight == 1 and explanation.reference is not None:
+            before = self._untried.pop((record.tenant, explanation.reference.request_id))
+            if before is not None:
+                self._tried(*before, 0)
+        return self._tried(record, explanation, weight)
+
+    def _weight(self, record: RequestRecord, explanation: Explanation) -> float:
+        """For how many requests this one counts, as ``Explanation.observed``; 0 if it is not tried.
+
+        Rules save tokens where something avoidable was missed, and what they change is known where they are applied.
+        Of other requests little is expected: conversations are chosen by a hash, which is another one than
+        ``explain.max_cpu_share`` chooses by.
+        """
+        slot = explanation.slot
+        if (
+            self._share >= 1
+            or record.canonical.asked
+            or (slot is not None and not slot.is_kept)
+            or any(each.tokens and each.reason in AVOIDABLE for each in explanation.missed)
+        ):
+            return 1
+        named = f"{record.tenant}\n{explanation.conversation or record.request_id}".encode("utf-8", "replace")
+        return 1 / self._share if xxh3_64_intdigest(named) < self._share * _HASHES else 0
+
+    def _keep(self, record: RequestRecord, explanation: Explanation) -> None:
+        """Keep a request that later ones may be compared with, to try it then."""
+        if (
+            self._share < 1
+            and record.token_source == TokenSource.LOCAL
+            and record.held_out is not HeldOut.SALTED
+            and _is_on(record)
+        ):
+            replies = sum(len(reply.ids or b"") + len(reply.text or "") for reply in record.replies)
+            size = _RECORD_BYTES + len(record.body) + len(record.canonical.asked) + len(record.parts[0]) + replies
+            self._untried.put((record.tenant, record.request_id), (record, explanation), weight=size)
+
+    def _tried(self, record: RequestRecord, explanation: Explanation, weight: float) -> Explanation:
+        modes, is_on = record.canonical.modes, _is_on(record)
+        sent = self._bodies.fields(record.body)
+        if sent is None:
+            return msgspec.structs.replace(explanation, slot=None)
+        forms = self._forms.of(record, sent, self._encoders.loaded(record.model)) if is_on else []
+        encoder = self._encoders.of(record, sent) if forms and record.token_source == TokenSource.LOCAL else None
         edits = edits_shown(forms, encoder.encode_text if encoder else None) if forms else ()
         prompts = self._prompts(record, forms, encoder)
+        observed: float = 0
         if prompts is None:
-            observed = False
+            if self._encoders.is_loading:
+                self._keep(record, explanation)
             outcomes = tuple(
                 RuleOutcome(form.rule, form.mode, len(form.edits), 0, 0)
                 for form in forms
@@ -324,7 +398,7 @@ class WhatIf:
         else:
             outcomes = self._outcomes(record, forms, prompts)
             # If changed requests cannot be encoded, counting only unchanged ones would make every share too small.
-            observed = is_on and not self._encoders.is_unavailable(record)
+            observed = weight if is_on and not self._encoders.is_unavailable(record) else 0
         return msgspec.structs.replace(
             explanation,
             edits=edits,
@@ -385,6 +459,11 @@ class WhatIf:
         settings = CanonSettings.model_validate_json(options.settings)
         self._memory.configure(_MEMORY_BYTES, settings.memory_ttl_seconds)
         self._forms = Forms(settings, self._build(settings), self._memory)
+
+
+def _is_on(record: RequestRecord) -> bool:
+    modes = record.canonical.modes
+    return modes.count(RuleMode.OFF) < len(modes)
 
 
 @lru_cache(maxsize=256)

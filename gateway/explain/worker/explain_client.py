@@ -453,6 +453,7 @@ def _worker_options(
         publishes_seen=publishes_seen,
         experiment=experiment,
         token_prices=dict(token_prices or {}),
+        observed_share=settings.observed_share,
     )
 
 

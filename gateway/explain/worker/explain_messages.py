@@ -68,6 +68,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
         experiment: ``ExperimentSettings``, to be shown with the results, and ``since``, when they were applied (Unix
             seconds); None without an experiment.
         token_prices: As ``ComputePrice.tokens``.
+        observed_share: As in ``ExplainSettings``.
     """
 
     max_waiting_bytes: int
@@ -83,6 +84,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publishes_seen: bool = False
     experiment: Mapping[str, float | str] | None = None
     token_prices: Mapping[str, TokenPrices] = {}
+    observed_share: float = 1.0
 
 
 class RepeatedRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -189,7 +191,7 @@ class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
         handled: Number of messages handled since the last report.
         undecodable: Indexes, from 0, of those that could not be decoded, or that refer to a request that is not known.
         missed: Tokens by model, tenant label and reason.
-        canonical: Edits, saved and lost tokens, by rule and mode.
+        canonical: Edits, saved and lost tokens, by rule and mode; of requests in the sample, times their weight.
         seen: Computed prompts to report to other gateways, encoded by ``SeenPublisher``; empty for none.
         cpu_seconds: CPU time of explaining requests with their text.
     """
@@ -197,7 +199,7 @@ class WorkReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     handled: int
     undecodable: tuple[int, ...]
     missed: tuple[tuple[str, str, Reason, int], ...]
-    canonical: tuple[tuple[str, RuleMode, int, int, int], ...] = ()
+    canonical: tuple[tuple[str, RuleMode, float, float, float], ...] = ()
     seen: bytes = b""
     cpu_seconds: float = 0.0
 

@@ -78,7 +78,7 @@ class ExplainParts:
         before, self._options = self._options, options
         if _bounds(options) != _bounds(before):
             self._begin(options)
-        elif options.canon != before.canon:
+        elif (options.canon, options.observed_share) != (before.canon, before.observed_share):
             self._observe_by(options)
         self._journal.configure(_limits(options), _price(options), now)
         self._experiment.configure(options.experiment or {})
@@ -127,6 +127,8 @@ class ExplainParts:
     def expire(self, now: float) -> None:
         """Drop expired state."""
         self._explainer.expire(now)
+        if self._whatif is not None:
+            self._whatif.expire(now)
 
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event."""
@@ -175,6 +177,8 @@ class ExplainParts:
         if question == "end_session":
             ended = orjson.loads(answer)
             self._explainer.forget_session(ended["tenant"], ended["id"])
+            if self._whatif is not None:
+                self._whatif.forget_session(ended["tenant"], ended["id"])
         return answer
 
     def _explanation(self, tenant: str, given: str, now: float) -> bytes:
@@ -213,7 +217,7 @@ class ExplainParts:
     def _observer(self, options: WorkerOptions, canon: CanonOptions) -> "WhatIf":
         if self._whatif is not None:
             # Keeps the blocks recorded so far.
-            self._whatif.configure(canon)
+            self._whatif.configure(canon, options.observed_share)
             return self._whatif
         # Imported lazily, because loading takes a moment.
         from gateway.explain.whatif.whatif import WhatIf
@@ -223,6 +227,7 @@ class ExplainParts:
             self._hashes,
             seen_blocks=options.seen_blocks,
             ttl_seconds=options.reference_ttl_seconds,
+            share=options.observed_share,
             bodies=self._bodies,
         )
 

@@ -80,7 +80,7 @@ class ExplainWorker:
         self._handled = 0
         self._undecodable: list[int] = []
         self._missed: dict[tuple[str, str, Reason], int] = {}
-        self._canonical: dict[tuple[str, RuleMode], tuple[int, int, int]] = {}
+        self._canonical: dict[tuple[str, RuleMode], tuple[float, float, float]] = {}
         self._referred: BoundedCache[int, _Referred] = BoundedCache(REFERRED)
         self._cpu_seconds = 0.0
         self.is_behind = False
@@ -226,9 +226,9 @@ class ExplainWorker:
         for outcome in explanation.canonical:
             edits, saved, lost = self._canonical.get((outcome.rule, outcome.mode), (0, 0, 0))
             self._canonical[outcome.rule, outcome.mode] = (
-                edits + outcome.edits,
-                saved + outcome.saved_tokens,
-                lost + outcome.lost_tokens,
+                edits + outcome.edits * explanation.weight,
+                saved + outcome.saved_tokens * explanation.weight,
+                lost + outcome.lost_tokens * explanation.weight,
             )
 
     def _attempt(self, step: str, call: Callable[[], None]) -> Sequence[FromWorker]:

@@ -255,7 +255,7 @@ class _NoExplainObserver:
     def on_explain_skipped(self, count: int) -> None:
         """See ``ExplainObserver``."""
 
-    def on_canonical(self, rule: str, mode: RuleMode, edits: int, saved: int, lost: int) -> None:
+    def on_canonical(self, rule: str, mode: RuleMode, edits: float, saved: float, lost: float) -> None:
         """See ``ExplainObserver``."""
 
 

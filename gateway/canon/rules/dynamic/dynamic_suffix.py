@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
-from gateway.canon.rule import NOTHING, NOTHING_NOW, Detected, Edit, Fields, RuleContext, applied
+from gateway.canon.rule import NOTHING, Detected, Edit, Fields, RuleContext, applied
 from gateway.canon.rules.dynamic.movable_pieces import MovablePiece
 from gateway.canon.rules.dynamic.search import Search
 from gateway.canon.texts import BLOCK_ROLES, Text, leading_messages, messages, texts_of
@@ -242,8 +242,7 @@ class DynamicSuffix:
         below = self._form.largest(text.text for text in texts)
         found = self._found(texts, fields.get("model"), given, below)
         if not found:
-            is_of_now = any(self._search.is_of_now(text.text, given.tenant) for text in texts)
-            return NOTHING_NOW if is_of_now else NOTHING
+            return NOTHING
         taker = next((n for n in range(len(chat) - 1, leading - 1, -1) if chat[n].get("role") in BLOCK_ROLES), None)
         if taker is None or not _takes(chat[taker]):
             return NOTHING

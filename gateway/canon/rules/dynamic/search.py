@@ -208,10 +208,6 @@ class Search:
             out = sorted([*out, *found], key=lambda each: each.start)
         return []
 
-    def is_of_now(self, text: str, tenant: str) -> bool:
-        """Whether ``pieces`` may find something else at another time."""
-        return self._slots is not None or len(text) > _KNOWN_CHARS or bool(self._known(text, tenant))
-
     def _more(
         self, text: str, out: Sequence[MovablePiece], now: float, model: str, tenant: str, *, mark: Callable[[int], str]
     ) -> list[MovablePiece]:
