@@ -14,6 +14,7 @@ import msgspec
 from benchmarks.held_blocks import TOKENIZER, HeldBlocks
 from benchmarks.overhead.bodies import WORDS
 from gateway.config.canon_settings import CanonSettings
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.context import Encoded, Placed, Served
 from gateway.core.canonical import Canonicalized, RuleName, default_mode
 from gateway.core.decision import Candidate, Decision, DecisionKind
@@ -186,7 +187,10 @@ class DefaultRecords:
         self._cache = HeldBlocks()
         self._number = 0
         canon = CanonOptions(CanonSettings().model_dump_json().encode(), {"m": ModelOptions(TOKENIZER)})
-        self.options = WorkerOptions(64 << 20, 5000, 3600.0, 128 << 20, 3600.0, 1_000_000, None, "USD", {}, canon)
+        self.options = WorkerOptions(
+            64 << 20, 5000, 3600.0, 128 << 20, 3600.0, 1_000_000, None, "USD", {}, canon,
+            observed_share=ExplainSettings().observed_share,
+        )  # fmt: skip
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[RequestRecord]:
         """The records of requests, one after the other."""

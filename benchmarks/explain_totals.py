@@ -1,15 +1,16 @@
 """What reasons mixed traffic gets, to compare two versions of the code that gives them.
 
-    PYTHONHASHSEED=0 python -m benchmarks.explain_totals [--requests 20000] [--save FILE] [--against FILE]
+    PYTHONHASHSEED=0 python -m benchmarks.explain_totals [--requests 20000] [--observed-share 0.125] [--save FILE]
+                                                         [--against FILE]
 
 Applications of two tenants take turns, seeded, with real tokens and observed rules: a chat whose users go back and edit
 (``chat``), one that drops its oldest messages (``trimmed``), questions with documents in front (``rag``), agents with
-sessions, tools and subagents (``agents``), a time in front of everything (``clock``), an id in the middle of the
-system prompt (``ids``), tools in another order (``tools``), and prompts like no other (``unseen``). Printed are the CPU
-time per request, and the missed tokens by reason. ``--save`` writes the reasons and the reference of every request;
-``--against`` prints what differs from such a file: totals by reason, and the first requests of each application with
-other reasons. Similar prompts are found by sampled hashes, so that a few references depend on the seed of hashes: set
-it.
+sessions, tools and subagents (``agents``), a time in front of everything (``clock``), an id in the middle of the system
+prompt (``ids``), tools in another order (``tools``), and prompts like no other (``unseen``). Printed are the CPU time
+per request, the missed tokens by reason, and what rules would save, with its interval. ``--save`` writes the reasons
+and the reference of every request; ``--against`` prints what differs from such a file: totals by reason, and the first
+requests of each application with other reasons. Similar prompts are found by sampled hashes, so that a few references
+depend on the seed of hashes: set it.
 """
 
 import argparse
@@ -26,9 +27,10 @@ import orjson
 
 from benchmarks.explain_records import DefaultRecords, guidelines
 from benchmarks.overhead.bodies import WORDS
+from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.request import RequestIdentity
-from gateway.explain.worker.explain_messages import WorkerOptions
+from gateway.explain.worker.explain_messages import Question, QuestionAnswer, WorkerOptions
 from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.repeats import Repeats
@@ -37,6 +39,7 @@ _AT_ONCE = 24
 """Conversations of an application that take turns."""
 
 _SHOWN = 3
+_BETWEEN_SECONDS = 0.1
 Messages = list[dict[str, Any]]
 Turn = tuple[str, RequestIdentity | None, dict[str, Any], str]
 """Tenant, identity, body and answer."""
@@ -142,8 +145,8 @@ def mixed(count: int) -> Iterator[tuple[str, Turn]]:
         yield name, turn
 
 
-def explained(count: int) -> tuple[list[dict[str, Any]], float]:
-    """The reasons and the reference of every request, and the CPU seconds of explaining them."""
+def explained(count: int, share: float) -> tuple[list[dict[str, Any]], float, list[dict[str, Any]]]:
+    """The reasons and the reference of every request, the CPU seconds of explaining them, and the effects of rules."""
     rows: list[dict[str, Any]] = []
     about: dict[str, str] = {}
 
@@ -167,19 +170,24 @@ def explained(count: int) -> tuple[list[dict[str, Any]], float]:
         parts.load_tokenizers()
         return parts
 
-    records, repeats, worker = DefaultRecords(), Repeats(), ExplainWorker(build)
-    worker.handle(records.options)
+    # A moment of the day whose times stand in the prompts: rules only move such as are current.
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
+    records, repeats, worker = DefaultRecords(), Repeats(), ExplainWorker(build, lambda: now)
+    worker.handle(msgspec.structs.replace(records.options, observed_share=share, journal_requests=count))
     seconds = 0.0
     for name, (tenant, identity, body, answer) in mixed(count):
         [record] = records.of_bodies([(body, answer)])
         known = {} if identity is None else {"identity": identity, "session": identity.session}
-        record = msgspec.structs.replace(record, tenant=tenant, tenant_label=tenant, source=name, **known)
+        now += _BETWEEN_SECONDS
+        record = msgspec.structs.replace(record, at=now, tenant=tenant, tenant_label=tenant, source=name, **known)
         about[record.request_id] = name
         message = repeats.sent(record)[0]
         began = time.process_time()
         worker.handle(message)
         seconds += time.process_time() - began
-    return rows, seconds
+    [answer] = worker.handle(Question(1, "summary", {"window": "24h"}))
+    assert isinstance(answer, QuestionAnswer)
+    return rows, seconds, orjson.loads(answer.document)["canonicalization"]["rules"]
 
 
 def compare(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
@@ -203,16 +211,20 @@ def totals(rows: list[dict[str, Any]]) -> Counter[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--observed-share", type=float, default=ExplainSettings().observed_share)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--against", type=Path)
     arguments = parser.parse_args()
-    rows, seconds = explained(arguments.requests)
+    rows, seconds, rules = explained(arguments.requests, arguments.observed_share)
     before = orjson.loads(arguments.against.read_bytes()) if arguments.against else rows
     print(f"{len(rows)} requests, {seconds / len(rows) * 1e6:.0f} us each")
     now, then = totals(rows), totals(before)
     for name in sorted(now | then, key=lambda each: -now[each]):
         change = f"{now[name] / then[name] - 1:+.2%}" if then[name] else "new"
         print(f"{name:24} {now[name]:12,}" + (f" {then[name]:12,} {change}" if arguments.against else ""))
+    for rule in rules:
+        bounds = rule["points_interval"] or {}
+        print(f"{rule['rule']:24} {rule['net_tokens']:12,} {rule['points']:7.2f} points", *bounds.values())
     if arguments.against:
         compare(rows, before)
     if arguments.save:

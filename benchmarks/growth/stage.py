@@ -81,7 +81,7 @@ class Stage:
         self._command = command
         self._core = core
         # What is measured is the work, also where a gateway at its limit would leave some out.
-        self._sections = {"explain": {"max_cpu_share": None}} | sections
+        self._sections = {"explain": {"max_cpu_share": None, "observed_share": 1}} | sections
 
     def __enter__(self) -> "Stage":
         self._folder = tempfile.TemporaryDirectory(prefix="growth-")

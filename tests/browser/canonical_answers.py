@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route
 
-LOOKED_AT = {"requests": 12, "prompt_tokens": 100_000}
+LOOKED_AT = {"requests": 12, "prompt_tokens": 100_000, "conversations": {"tried": 12, "of": 12}}
 
 
 def rule(name: str, mode: str, net_tokens: int, *, requests: int = 8, lost_tokens: int = 0) -> dict[str, Any]:
@@ -21,7 +21,8 @@ def rule(name: str, mode: str, net_tokens: int, *, requests: int = 8, lost_token
         "saved_tokens": max(net_tokens + lost_tokens, 0),
         "lost_tokens": lost_tokens if net_tokens >= 0 else lost_tokens or -net_tokens,
         "net_tokens": net_tokens,
-        "points": 100 * net_tokens / LOOKED_AT["prompt_tokens"],
+        "points": 100 * net_tokens / 100_000,
+        "points_interval": None,
         "gpu_seconds": net_tokens / 10_000,
         "cost": net_tokens / 1_000_000,
     }
@@ -49,16 +50,17 @@ def suggestion(**reported: Any) -> dict[str, Any]:
 def reported_in_summary(
     rules: Sequence[Mapping[str, Any]] = (),
     suggestions: Sequence[Mapping[str, Any]] = (),
-    looked_at: Mapping[str, int] = LOOKED_AT,
+    looked_at: Mapping[str, Any] = LOOKED_AT,
 ) -> dict[str, Any]:
     """The summary's part."""
-    return {"looked_at": dict(looked_at), "rules": list(rules), "suggestions": list(suggestions)}
+    return {"looked_at": {**LOOKED_AT, **looked_at}, "rules": list(rules), "suggestions": list(suggestions)}
 
 
 MANY = reported_in_summary(
     [
         rule("all", "observe", 20_400),
-        rule("dynamic-suffix", "observe", 18_100, lost_tokens=1_200),
+        rule("dynamic-suffix", "observe", 18_100, lost_tokens=1_200)
+        | {"points_interval": {"low": 16.96, "high": 19.2}},
         rule("tool-order", "apply", 12_000),
         rule("whitespace", "observe", 0, requests=3),
         rule("unicode", "apply", -40),
@@ -73,6 +75,7 @@ NOT_LOOKED_AT = reported_in_summary(looked_at={"requests": 0, "prompt_tokens": 0
 
 OF_A_REQUEST: Mapping[str, Any] = {
     "observed": True,
+    "left_out": False,
     "applied": ["tool-order"],
     "context_lost": True,
     "rules": [

@@ -62,6 +62,7 @@ def test_overview_shows_what_to_turn_on_and_what_that_saves(visit, known: Stage)
     expect(first).to_contain_text("1.81 s of GPU time")
     expect(first).to_contain_text("$0.0181")
     expect(first).to_contain_text("changes 8 of 12 requests")
+    expect(first).to_contain_text("between 17.0 and 19.2 points, with 95 % confidence")
     expect(item(section, "role-order")).to_contain_text("3,100 prompt tokens more to compute")
     expect(section).to_contain_text(
         "make next to no difference in this window: whitespace (3 requests), unicode (8 requests, on)"
@@ -166,8 +167,12 @@ def test_finding_leads_to_the_rule_that_fixes_it(visit, known: Stage):
             ["Nothing would be saved", "next to no difference", "whitespace (8 requests), unicode (8 requests)"],
         ),
         (reported_in_summary(looked_at={"requests": 3, "prompt_tokens": 9}), ["3 requests (20 % of all"]),
+        (
+            reported_in_summary(looked_at={"conversations": {"tried": 3, "of": 12}}),
+            ["Tried were 3 of the last 12 conversations", "explain.observed_share"],
+        ),
     ],
-    ids=["not looked at", "clean", "no use", "some"],
+    ids=["not looked at", "clean", "no use", "some", "a sample"],
 )
 def test_where_nothing_would_be_saved_it_says_so(visit, known: Stage, reported, texts):
     visitor = visit(known.admin)
@@ -252,6 +257,7 @@ def test_requests_page_has_every_place_with_both_texts_and_what_it_saved(visit, 
     [
         ({"observed": True}, "No observed rule found anything to change either."),
         ({"observed": False}, "was not computed"),
+        ({"observed": False, "left_out": True}, "its conversation is not in the sample"),
         ({"observed": False, "rules": OF_A_REQUEST["rules"][:1]}, "not known"),
     ],
 )

@@ -66,17 +66,21 @@ function Warning({ isOn, costs }) {
 }
 
 function Worth({ row, summary }) {
-  const { requests, saved_tokens: saved, lost_tokens: lost, net_tokens: net, gpu_seconds: worth, cost } = row;
+  const { requests, saved_tokens: saved, lost_tokens: lost, net_tokens: net, points_interval: between, gpu_seconds: worth, cost } = row;
   const { looked_at: looked } = summary.canonicalization;
   const parts = [
     net >= 0 ? `${count(net)} prompt tokens not computed again` : `${count(-net)} prompt tokens more to compute`,
     lost > 0 && saved > 0 && `${count(saved)} saved, ${count(lost)} lost`,
+    between && `between ${tenths(between.low)} and ${tenths(between.high)} points, with 95 % confidence`,
     net !== 0 && `${gpu(Math.abs(worth))} of GPU time`,
     net !== 0 && cost !== null && money(Math.abs(cost), summary.price.currency),
     `changes ${count(requests)} of ${counted(looked.requests, "request")}`,
   ];
   return parts.filter(Boolean).join(" · ");
 }
+
+/** Points with one decimal, and never minus zero. */
+const tenths = (points) => (Math.round(points * 10) / 10 || 0).toFixed(1);
 
 /** The rules that a row is about; of all together those are named apart that cost more than they save. */
 function meant({ rule }, { canonicalization: { rules } }) {

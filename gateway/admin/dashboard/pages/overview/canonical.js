@@ -31,16 +31,22 @@ export function Canonical({ summary, catalog }) {
 
 function Rules({ summary }) {
   const { looked_at: looked, rules } = summary.canonicalization;
+  const { tried, of: all } = looked.conversations;
   const worth = rules.filter((row) => effectOf(row) !== "none" && addsUp(row, rules)).sort((one, other) => rank(one) - rank(other));
   const first = worth.find((row) => row.mode === "observe" && effectOf(row) === "saves");
   const idle = rules.filter((row) => effectOf(row) === "none" && row.rule !== ALL);
   return html`
     <p class="hint">
-      Rules make prompts begin alike, so that more of them comes from the cache. Each was tried beside the gateway on
-      ${" "}${counted(looked.requests, "request")}${looked.requests < summary.requests &&
+      Rules make prompts begin alike, so that more of them comes from the cache. What each would do, or does, was worked out beside the
+      gateway for ${counted(looked.requests, "request")}${looked.requests < summary.requests &&
       ` (${percent(looked.requests / summary.requests, 0)} of all; the others could not be tried, or were left out)`};
       no rule changes a prompt until it is turned on.
     </p>
+    ${tried < all &&
+    html`<p class="hint">
+      Tried were ${count(tried)} of the last ${counted(all, "conversation")}: requests that miss tokens for an avoidable reason or that a
+      rule has changed, and a sample of the other conversations (<code>explain.observed_share</code>), whose figures are scaled up.
+    </p>`}
     ${worth.length > 0 &&
     html`<ul class="rules">
       ${worth.map((row) => html`<${Rule} key=${`${row.rule} ${row.mode}`} row=${row} summary=${summary} open=${row === first} />`)}

@@ -13,16 +13,19 @@ const COLUMNS = [
   { title: "Tokens saved", number: true },
 ];
 
+const LEFT_OUT = html`No rule was tried on it: it misses nothing for an avoidable reason, and its conversation is not in the sample of those
+  that are tried all the same (<code>explain.observed_share</code>).`;
+
 /** @param {{canonicalization: object, skipped: boolean}} props as `GET requests/{id}` has them */
 export function Canonical({ canonicalization, skipped }) {
-  const { observed, applied, context_lost: lost, rules, edits } = canonicalization;
+  const { observed, left_out: leftOut, applied, context_lost: lost, rules, edits } = canonicalization;
   return html`
     <h2>Canonicalization</h2>
     <p>
       ${applied.length
         ? html`Changed on its way to the engine by ${applied.map((rule, at) => html`${at > 0 && ", "}<code>${rule}</code>`)}.`
         : "Sent on as it came: no rule changed it."}
-      ${" "}${coverage(rules, observed, skipped)}
+      ${" "}${coverage(rules, { observed, leftOut, skipped })}
     </p>
     ${lost &&
     html`<p class="warned">
@@ -39,8 +42,9 @@ export function Canonical({ canonicalization, skipped }) {
   `;
 }
 
-function coverage(rules, observed, skipped) {
+function coverage(rules, { observed, leftOut, skipped }) {
   if (skipped) return "Its text was not examined: explaining was behind, or had used its share of the CPU time.";
+  if (leftOut) return LEFT_OUT;
   if (!observed) return "What rules save, or would have saved, was not computed for it.";
   return rules.length ? "" : "No observed rule found anything to change either.";
 }
