@@ -51,6 +51,7 @@ _EXCLUDED = {
 
 _NO_TEXT = PromptText(())
 
+_SEVERAL = 2
 _NAMED = 10_000
 """Requests that clients can name, also those whose texts are not kept any more."""
 
@@ -83,6 +84,7 @@ class Explainer:
         self._references = references
         self._families = families
         self._numbers: BoundedCache[tuple[str, str], int] = BoundedCache(_NAMED)
+        self._sources: BoundedCache[tuple[str, str], frozenset[str]] = BoundedCache(_NAMED)
         self._turns = SlotTurns()
         self._forgot_at = 0.0
         self._places: Sequence[DocumentPlace] = ()
@@ -151,15 +153,25 @@ class Explainer:
         explanation = _explained(record, kept, [seen], found, self._places)
         return diagnosed(record, kept, found, explanation, client=client, places=self._places)
 
-    def name_again(self, record: RequestRecord, earlier: RequestRecord) -> None:
-        """A request has the same prompt as an explained one, and can be named as well."""
+    def repeat(self, record: RequestRecord, earlier: RequestRecord) -> None:
+        """Take note of a request with the prompt of an explained one: it can be named and counted as well."""
         number = self._numbers.peek((earlier.tenant, earlier.request_id))
         self._numbers.put((record.tenant, record.request_id), -1 if number is None else number)
+        kept = None if number is None else self._references.kept(number)
+        if kept is not None:
+            self._count(msgspec.structs.replace(kept, source=record.source), record)
 
-    def variant(self, record: RequestRecord) -> int | None:
-        """Names the leading messages of a request, as ``Families.variant``; None if they are not counted."""
-        text = self._bodies.text(record.endpoint, record.body) if record.is_reported else None
-        return None if text is None else self._families.variant(text)
+    def _count(self, kept: KeptRequest, record: RequestRecord) -> None:
+        """Count a kept request for its client family, which reads its text, if there are several to compare."""
+        key = kept.tenant, kept.model
+        sources = self._sources.get(key) or frozenset()
+        if len(sources) == _SEVERAL:
+            self._families.note(kept, record.at, tools_first=record.tools_first)
+        elif kept.source not in sources:
+            self._sources.put(key, sources | {kept.source})
+            for each in [*self._references.of(*key), kept] if sources else ():
+                if each is kept or (each.request_id, each.source) != (kept.request_id, kept.source):
+                    self._families.note(each, each.at, tools_first=record.tools_first)
 
     def _forget_texts(self, now: float) -> None:
         """Drop what is remembered of texts besides the references, once in a TTL, so that none is kept for longer."""
@@ -178,7 +190,7 @@ class Explainer:
             self._memory.remember(record, part)
         if record.is_reported:
             self._numbers.put((record.tenant, record.request_id), self._references.keep(kept, record.at))
-            self._families.note(kept, record.at, tools_first=record.tools_first)
+            self._count(kept, record)
 
 
 def _counted(record: RequestRecord) -> Explanation:

@@ -41,10 +41,7 @@ class FakeParts:
     def configure(self, options, now):
         self._log("configured", price=options.gpu_hour_price, gpus=dict(options.gpus))
 
-    def variant(self, record):
-        return None
-
-    def repeat(self, record, earlier, variant):
+    def repeat(self, record, earlier):
         pass
 
     def explain(self, record):

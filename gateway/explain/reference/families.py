@@ -109,19 +109,6 @@ class Families:
         while self._bytes > self._budget_bytes:
             self._drop_oldest()
 
-    def variant(self, text: PromptText) -> int | None:
-        """Names the leading messages and tools of a prompt; None if there are none."""
-        shown = self._read(text)
-        return None if shown is None else shown.number
-
-    def count(self, tenant: str, model: str, source: str, variant: int, now: float) -> None:
-        """Count one more request of a variant that ``note`` has counted before; ``now`` is Unix seconds."""
-        sent = self._sent.get((tenant, model))
-        if sent is not None and variant in sent.variants:
-            self._sent.move_to_end((tenant, model))
-            sent.variants.move_to_end(variant)
-            self._count(sent, source, variant, int(now // _SLOT_SECONDS))
-
     def forget_texts(self) -> None:
         """Drop what is remembered of prompts; it is worked out again when needed."""
         self._shown.clear()

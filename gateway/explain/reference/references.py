@@ -43,7 +43,9 @@ from gateway.explain.reference.token_index import (
 _SESSION_REQUESTS = 8
 """Number of the last requests of a session that are candidates: agents send several at a time."""
 
-_CANDIDATES = 8
+_CANDIDATES = 4
+_OPENING_CHARACTERS = 600
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 _HOLDERS = 64
 """Beginnings that are looked at, from the longest down, until one is found that may be compared."""
 
@@ -54,7 +56,7 @@ _REPLACED = 50_000
 """Turns whose successors are known, at about 100 bytes each."""
 
 _LEAST_PASSAGES = 2
-_PASSAGES_PER_CHANCE = 16
+_PASSAGES_PER_CHANCE = 64
 """Two texts may share one passage in so many by chance, or because messages begin and end alike."""
 
 _FEW_PASSAGES = 4
@@ -67,7 +69,7 @@ _SEED = (1 << 64) - 1
 _LARGEST_PART = 8
 _MEMO_PART = 16
 _INDEX_PART = 6
-_REQUEST_BYTES = 2_300
+_REQUEST_BYTES = 2_600
 """Memory of a request with its keys and its list of digests, besides its parts."""
 
 _REPLIES = 4
@@ -180,10 +182,18 @@ class _Reading:
         first = next((each for each in kept.text.messages if each.role not in LEADING_ROLES), None)
         return None if first is None else hash((kept.tenant, bool(kept.agent), first.role, first.text))
 
+    @cached_property
+    def opening_key(self) -> int | None:
+        """Key of requests to the model whose text begins with the same words, but for digits; None without text."""
+        kept = self.kept
+        opening = kept.text.messages[0].text[:_OPENING_CHARACTERS].translate(_NO_DIGITS) if kept.text.messages else ""
+        return hash((self.owner, opening)) if opening else None
+
     @property
     def keys(self) -> list[int]:
         """Its keys in the index of References."""
-        return [key for key in (self.whole_key, self.session_key, self.first_key) if key is not None]
+        keys = self.whole_key, self.session_key, self.first_key, self.opening_key
+        return [key for key in keys if key is not None]
 
 
 class References:
@@ -240,6 +250,16 @@ class References:
             return None
         found = msgspec.structs.replace(entry.kept, ids=entry.ids)
         return ReferenceMatch(found, "conversation", True, common_tokens(kept.ids, found.ids))
+
+    def kept(self, number: int) -> KeptRequest | None:
+        """The request with a number, without its ids; None if it is not kept."""
+        entry = self._entries.get(number)
+        return None if entry is None else entry.kept
+
+    def of(self, tenant: str, model: str) -> list[KeptRequest]:
+        """The requests of a tenant to a model, oldest first, without their ids."""
+        kept = (each.kept for each in self._entries.values())
+        return [each for each in kept if each.tenant == tenant and each.model == model]
 
     def keep(self, kept: KeptRequest, now: float) -> int:
         """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.
@@ -309,7 +329,8 @@ class References:
         session = self._latest(reading.session_key, kept, _SESSION_REQUESTS)
         first = self._latest(reading.first_key, kept, _CANDIDATES)
         has_moved = any(self._entries[each].kept.model != kept.model for each in first)
-        turn = None if has_moved else self._turn(reading, session or first)
+        same = session or first or self._latest(reading.whole_key, kept, 1)
+        turn = None if has_moved else self._turn(reading, same)
         if turn is not None and not self._is_sent_again(turn, reading) and self._is_of_session(reading, turn, session):
             return self._as_turn(reading, turn, session)
         length, holder = self._holder(reading)
@@ -327,7 +348,7 @@ class References:
         if holder is not None and 2 * holder > next(iter(self._entries)) + self._next:
             reading.known_tokens = equal
         others = self._with_passages(reading, equal)
-        if holder is not None and not (others or turn or has_moved):
+        if holder is not None and turn is None and not (others or has_moved):
             if session and self._near_longest(reading, session) == [holder]:
                 reading.is_rest_new = True
                 return holder, "session"
@@ -337,7 +358,8 @@ class References:
                 shares_turns = equal >= entry.began_tokens or self._is_continued_prompt(reading, entry)
                 is_turn = shares_turns and self._may_be_of_session(holder, kept)
                 return holder, "conversation" if is_turn else "beginning"
-        numbers = {*others, *first, *(each for each in (turn, holder) if each is not None)}
+        alike = self._latest(reading.opening_key, kept, _CANDIDATES)
+        numbers = {*others, *first, *alike, *(each for each in (turn, holder) if each is not None)}
         return self._by_text(reading, session, sorted(numbers, reverse=True))
 
     def _as_turn(self, reading: _Reading, turn: int, session: Sequence[int]) -> _Choice:
@@ -425,7 +447,7 @@ class References:
             thread = self._entries[number].thread
             is_turn = reading.thread.continues(thread) or self._is_beginning(self._entries[number], reading)
             reading.turn = number if is_turn else None
-            return self._with_more_computed(reading, number, chosen_by, alike)
+            return number, chosen_by
         if alike:
             return self._with_longest_beginning(reading, alike), "skeleton"
         # Subagents of one style resemble each other: nothing that they have in common was changed.
@@ -542,15 +564,6 @@ class References:
             if share > best_share:
                 best, best_share = number, share
         return best
-
-    def _with_more_computed(self, reading: _Reading, number: int, chosen_by: ChosenBy, alike: Sequence[int]) -> _Choice:
-        """The choice, unless an engine may have computed more of the prompt for another request like it."""
-        near = self._near_longest(reading, [number, *alike])
-        if number in near:
-            return number, chosen_by
-        messages = reading.thread.common_messages(self._entries[near[0]].thread)
-        is_turn = messages >= len(self._entries[number].thread.digests)
-        return near[0], chosen_by if is_turn else "skeleton"
 
     # What is compared
 

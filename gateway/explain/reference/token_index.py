@@ -104,7 +104,7 @@ class TokenIndex:
     def find(self, hashes: Hashes) -> Numbers:
         """The number of the latest request with each of some hashes; -1 for none. It may be kept no more."""
         found = self._entries[hashes >> self._shift]
-        numbers = (found & _LOW).astype(np.int64) - 1
+        numbers: Numbers = (found & _LOW).astype(np.int64) - 1
         numbers[found >> _HALF != hashes & _LOW] = -1
         return numbers
 

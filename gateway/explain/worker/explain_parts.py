@@ -103,15 +103,9 @@ class ExplainParts:
         self._diagnoses.put((record.tenant, record.request_id), document)
         return document
 
-    def variant(self, record: RequestRecord) -> int | None:
-        """Names the leading messages of a request for ``repeat``; None without any."""
-        return self._explainer.variant(record)
-
-    def repeat(self, record: RequestRecord, earlier: RequestRecord, variant: int | None) -> None:
-        """Take note of a request with the prompt of an explained one, whose leading messages may be known."""
-        self._explainer.name_again(record, earlier)
-        if variant is not None:
-            self._families.count(record.tenant, record.model, record.source, variant, record.at)
+    def repeat(self, record: RequestRecord, earlier: RequestRecord) -> None:
+        """Take note of a request with the prompt of an explained one."""
+        self._explainer.repeat(record, earlier)
 
     def observe(self, record: RequestRecord, explanation: Explanation) -> Explanation:
         """Add the effects of rules to an explanation."""

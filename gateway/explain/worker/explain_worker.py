@@ -50,12 +50,10 @@ class _Referred(NamedTuple):
     Attributes:
         record: The request, without body, token ids and replies.
         explanation: Its explanation.
-        variant: As ``ExplainParts.variant``.
     """
 
     record: RequestRecord
     explanation: Explanation
-    variant: int | None
 
 
 class ExplainWorker:
@@ -199,7 +197,7 @@ class ExplainWorker:
         if record.warming:
             return notices
         if record.number and record.parts:
-            referred = _Referred(without_text(record), explanation, parts.variant(record))
+            referred = _Referred(without_text(record), explanation)
             self._referred.put(record.number, referred)
         return [*notices, *self._write_down(parts, record, explanation)]
 
@@ -209,7 +207,7 @@ class ExplainWorker:
             self._undecodable.append(self._handled - 1)  # the gateway counts its tokens
             return ()
         record = repeated.record(referred.record)
-        parts.repeat(record, referred.record, referred.variant)
+        parts.repeat(record, referred.record)
         return self._write_down(parts, record, referred.explanation)
 
     def _write_down(

@@ -38,7 +38,7 @@ def tool(name):
 
 
 def tokens(text):
-    words = [f"tool {each.raw}" for each in text.tools]
+    words = [word for each in text.tools for word in ("tool", *each.raw.split())]
     for message in text.messages:
         words += [f"<{message.role}>", *message.text.split(), "<end>"]
     return struct.pack(f"<{len(words)}I", *(zlib.crc32(word.encode("utf-8", "replace")) for word in words))

@@ -1,4 +1,4 @@
-"""Which requests of other models are references, and when one that shares more of the prompt replaces the last."""
+"""Which requests of other models are references, and that the one that shares most of the prompt is found."""
 
 from reference_prompts import NOW, SUPPORT, assistant, request, system, user
 
@@ -56,7 +56,7 @@ def test_similar_frame_of_the_same_model_is_found_behind_a_more_similar_one_of_a
     assert found(references, request("now", system(SUPPORT), user("A dog?"), model="m"))[0] == "mine"
 
 
-def test_request_that_shares_most_replaces_a_later_one_where_more_was_computed():
+def test_request_that_shares_most_comes_before_a_later_one():
     def case(request_id, number, at):
         return request(request_id, system(f"Case {number}. {SUPPORT}"), user("My bag?"), at=NOW + at)
 
@@ -65,8 +65,6 @@ def test_request_that_shares_most_replaces_a_later_one_where_more_was_computed()
         each = case(f"case {at}", at, at)
         references.keep(each, each.at)
     asked = case("again", 0, 20)
+    assert references.find(asked, asked.at).reference.request_id == "case 0"
+    asked = case("new", 99, 21)
     assert references.find(asked, asked.at).reference.request_id == "case 11"
-    whole = len(asked.ids) // 4 // 16 * 16
-    assert references.find(asked, asked.at, Known(whole, whole)).reference.request_id == "case 0"
-    assert references.find(asked, asked.at, Known(16, whole)).reference.request_id == "case 0"
-    assert references.find(asked, asked.at, Known(0, whole)).reference.request_id == "case 11"

@@ -4,10 +4,10 @@ import tracemalloc
 
 import pytest
 from msgspec.structs import replace
-from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tool, user
+from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tokens, tool, user
 
 from gateway.core.explanation import ReplyChoice
-from gateway.explain.prompt_text import Message
+from gateway.explain.prompt_text import Message, PromptText
 from gateway.explain.reference import Frames, References
 
 MIB = 2**20
@@ -24,6 +24,12 @@ def found(references, asked):
     """What a request is compared with: its id, how it was chosen, whether it is of the same conversation."""
     answer = references.find(asked, asked.at)
     return answer and (answer.reference.request_id, answer.chosen_by, answer.same_conversation)
+
+
+def with_reply_ids(asked):
+    """The request with the ids of its reply, as an engine's answer has them."""
+    (reply,) = asked.replies
+    return replace(asked, replies=(replace(reply, ids=tokens(PromptText((assistant(reply.text),)))),))
 
 
 def timed(time):
@@ -159,7 +165,7 @@ def test_history_cut_in_front_is_one_conversation(summary):
 
 def test_history_cut_down_to_the_last_reply_is_one_conversation():
     reply = "Your bag is in Oslo, and it comes with the next plane."
-    references = kept(request("a1", system(SUPPORT), user("Where is my bag?"), reply=reply))
+    references = kept(with_reply_ids(request("a1", system(SUPPORT), user("Where is my bag?"), reply=reply)))
     asked = request("a2", system(SUPPORT), assistant(reply), user("When?"))
     assert found(references, asked) == ("a1", "conversation", True)
 
@@ -198,8 +204,11 @@ def test_same_greeting_of_another_application_is_no_conversation():
 
 
 def test_history_cut_behind_the_last_question_is_one_conversation():
-    references = kept(request("a1", system(SUPPORT), user("One"), assistant("1"), user("Two"), reply="2"))
-    asked = request("a2", system(SUPPORT), user("Two"), assistant("2"), user("Three"))
+    question, answer = user("Which of the two bags that I checked in is lost?"), "The blue one with the red strap."
+    references = kept(
+        with_reply_ids(request("a1", system(SUPPORT), user("One"), assistant("1"), question, reply=answer))
+    )
+    asked = request("a2", system(SUPPORT), question, assistant(answer), user("Three"))
     assert found(references, asked) == ("a1", "conversation", True)
 
 
@@ -207,7 +216,7 @@ def test_examples_in_front_make_no_conversation():
     examples = [user("Good film!"), assistant("positive"), user("Bad film!"), assistant("negative")]
     references = kept(request("one", system(SUPPORT), *examples, user("What a bore")))
     asked = request("two", system(SUPPORT), *examples, user("I laughed all evening"))
-    assert found(references, asked) == ("one", "skeleton", False)
+    assert found(references, asked) == ("one", "beginning", False)
 
 
 def test_agent_with_cleared_tool_results_is_one_conversation():
@@ -248,10 +257,10 @@ def test_completion_that_only_begins_alike_was_not_continued():
     story = "Once upon a time there was a gateway that knew which engine held which prompt. "
     references = kept(request("a1", Message("prompt", story + "It was tired.")))
     asked = request("a2", Message("prompt", story + "It was never wrong at all."))
-    assert found(references, asked) == ("a1", "similar", False)
+    assert found(references, asked) == ("a1", "beginning", False)
 
 
-# Skeletons
+# Prompts that begin alike, and skeletons
 
 
 @pytest.mark.parametrize(
@@ -278,13 +287,14 @@ def test_two_applications_of_a_tenant_are_kept_apart():
         request("support", system(SUPPORT), user("Where is my bag?")),
         request("code", system(CODE), user("diff --git a b")),
     )
-    assert found(references, request("s", system(SUPPORT), user("A dog?"))) == ("support", "skeleton", False)
-    assert found(references, request("c", system(CODE), user("diff --git c d"))) == ("code", "skeleton", False)
+    assert found(references, request("s", system(SUPPORT), user("A dog?"))) == ("support", "beginning", False)
+    assert found(references, request("c", system(CODE), user("diff --git c d"))) == ("code", "beginning", False)
     assert found(kept(request("code", system(CODE), user("x"))), request("s", system(SUPPORT), user("y"))) is None
 
 
 def test_tools_distinguish_applications_but_not_their_order():
-    search, book = tool("search_flights"), tool("book_hotel")
+    about = "finds what is free on the days that are given, and what it costs with all taxes"
+    search, book = tool(f"search_flights {about}"), tool(f"book_hotel {about}")
     references = kept(
         request("one", user("To Oslo"), tools=[search, book]),
         request("two", user("To Rome"), tools=[tool("run_query"), tool("plot_chart")]),
@@ -292,7 +302,7 @@ def test_tools_distinguish_applications_but_not_their_order():
     assert found(references, request("three", user("To Bonn"), tools=[book, search])) == ("one", "skeleton", False)
 
 
-def test_same_source_is_preferred_then_the_latest_and_other_models_are_not_compared():
+def test_the_latest_is_preferred_and_other_models_are_not_compared():
     def asked(request_id, question, **fields):
         return request(request_id, system(SUPPORT), user(question), **fields)
 
@@ -303,15 +313,15 @@ def test_same_source_is_preferred_then_the_latest_and_other_models_are_not_compa
         asked("same source", "four", model="n", source="web"),
     ]
     asking = asked("now", "six", model="m", source="web")
-    assert found(kept(*requests), asking)[0] == "same both"
-    assert found(kept(*requests[2:]), asking)[0] == "same model"
+    assert found(kept(*requests), asking)[0] == "same model"
+    assert found(kept(*requests[:2]), asking)[0] == "same both"
     assert found(kept(*requests[3:]), asking) is None
 
 
-def test_request_of_the_same_source_is_preferred_to_many_later_ones():
+def test_request_of_the_same_model_is_found_behind_many_later_ones():
     many = [request(f"m{n}", system(SUPPORT), user(f"Case {n}"), source="mobile", model="n") for n in range(40)]
     references = kept(request("web", system(SUPPORT), user("My bag?")), *many)
-    assert found(references, request("now", system(SUPPORT), user("A dog?"))) == ("web", "skeleton", False)
+    assert found(references, request("now", system(SUPPORT), user("A dog?"))) == ("web", "beginning", False)
 
 
 # Similar ones
@@ -321,7 +331,6 @@ def test_request_of_the_same_source_is_preferred_to_many_later_ones():
     "changed",
     [
         SUPPORT.replace("five sentences", "three short sentences"),
-        SUPPORT + "\nThe customer is Maria Lopez from Valencia.",
         "\n".join(reversed(SUPPORT.splitlines())),
         SUPPORT.replace("Nordwind", "Südwind"),
     ],
@@ -344,21 +353,24 @@ def test_the_most_similar_is_chosen_and_not_another_tenants():
         *(request(f"g{n}", system(f"{SUPPORT}\nBe {x}."), tenant="globex") for n, x in enumerate("abcdefghijklmnop")),
     )
     asked = request("now", system("\n".join([*lines, "Be patient."])), user("My bag?"))
-    assert found(references, asked) == ("most", "similar", False)
+    assert found(references, asked) == ("most", "beginning", False)
 
 
-def test_added_system_message_is_similar():
+@pytest.mark.parametrize(
+    "more", [[system("The client is a phone. Write no tables.")], [user("The customer is Maria Lopez from Valencia.")]]
+)
+def test_added_message_leaves_the_same_beginning(more):
     references = kept(request("web", system(SUPPORT), user("A dog?")))
-    asked = request("mobile", system(SUPPORT), system("The client is a phone. Write no tables."), user("My bag?"))
-    assert found(references, asked) == ("web", "similar", False)
+    asked = request("mobile", system(SUPPORT), *more, user("My bag?"))
+    assert found(references, asked) == ("web", "beginning", False)
 
 
-def test_documents_behind_the_same_beginning_are_similar():
+def test_documents_behind_the_same_template_have_the_same_beginning():
     template = "Answer the question by the documents below, and say so if they do not hold the answer.\n\n"
     animals, rockets = "The fox is a small wild dog. " * 60, "Liquid oxygen boils at low temperatures. " * 60
     references = kept(request("one", user(f"{template}{animals}\n\nWhat is a fox?")))
     asked = request("two", user(f"{template}{rockets}\n\nWhen does oxygen boil?"))
-    assert found(references, asked) == ("one", "similar", False)
+    assert found(references, asked) == ("one", "beginning", False)
 
 
 @pytest.mark.parametrize(
@@ -475,9 +487,7 @@ def test_request_larger_than_an_eighth_of_the_memory_is_not_kept():
 def test_any_text_can_be_kept_and_found(text):
     for messages in ([system(text)], [user(text)], [system(text), user(text)]):
         references = kept(request("one", *messages), max_bytes=256 * MIB)
-        assert references.find(replace(request("two"), text=request("one", *messages).text), NOW) is not None or (
-            not text.strip()
-        )
+        assert references.find(request("two", *messages), NOW) is not None or not text.strip()
 
 
 def test_agents_that_share_a_session_are_compared_each_with_itself():

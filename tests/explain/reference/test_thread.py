@@ -1,7 +1,9 @@
 """The messages of one prompt as a thread."""
 
+from gateway.core.explanation import ReplyChoice
 from gateway.explain.prompt_text import Message, PromptText
-from gateway.explain.reference.reference_index import Thread
+from gateway.explain.reference.shared_texts import SharedTexts
+from gateway.explain.reference.thread import Thread
 
 
 class CountedText(str):
@@ -15,10 +17,11 @@ class CountedText(str):
         return super().__len__()
 
 
-def thread(*texts):
+def thread(*texts, reply=None):
     messages = [Message("system", "short")]
     messages += [Message("user" if at % 2 == 0 else "assistant", text) for at, text in enumerate(texts)]
-    return Thread("tenant", PromptText(tuple(messages)), None)
+    replies = () if reply is None else (ReplyChoice(reply, None),)
+    return Thread(PromptText(tuple(messages)), replies, SharedTexts().digests)
 
 
 def test_messages_with_much_text_together_are_distinctive():
@@ -37,12 +40,22 @@ def test_asking_for_every_prefix_does_not_read_the_messages_again():
     assert CountedText.asked <= 500
 
 
-def test_only_lengths_under_whose_keys_something_is_held_are_looked_up():
-    texts = "a", "b", "c", "d", "e", "f"
-    found = thread(*texts)
-    assert list(found.lengths((), 6)) == [1]
-    held = {found.whole(2), found.answered(4), found.branch(5), thread(*texts[:3]).whole(3)}
-    assert list(found.lengths(held, 6)) == [5, 4, 3, 2, 1]
-    assert list(found.lengths(held, 4)) == [4, 3, 2, 1]
-    assert list(thread("a", "b", "x", *texts[3:]).lengths(held, 6)) == [2, 1]
-    assert list(thread().lengths(held, 0)) == list(thread().lengths(held, -1)) == []
+def test_a_turn_is_continued_with_or_without_its_reply():
+    earlier, later = thread("a", "b", "c", reply="d"), thread("a", "b", "c", "d", "e")
+    assert later.continues(earlier)
+    assert later.answers(earlier)
+    assert thread("a", "b", "c", "x", "e").continues(earlier)
+    assert not thread("a", "b", "c", "x", "e").answers(earlier)
+    assert not thread("a", "b", "x", "d", "e").continues(earlier)
+    assert not earlier.continues(later)
+    assert not later.continues(thread())
+
+
+def test_the_end_of_an_earlier_turn_is_found_where_it_occurs_last():
+    long = "a reply of more than thirty-two characters"
+    assert thread("a", "b", "c", "d").end_of(thread("x", "b", "c")) == (1, 3)
+    assert thread("c", "d", "e").end_of(thread("a", "b", "c", reply="d")) == (0, 2)
+    assert thread("x", long, "e").end_of(thread("a", "b", "c", reply=long)) == (1, 2)
+    assert thread("x", "short", "e").end_of(thread("a", "b", "c", reply="short")) is None
+    assert thread("c", "x").end_of(thread("a", "b", "c")) is None
+    assert thread("c").end_of(thread("c")) is None
