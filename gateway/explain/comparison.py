@@ -76,12 +76,11 @@ def compare(
     then, now = reference.where, record.where
     if then.tokenizer != now.tokenizer or then.variant != now.variant:
         return _compared_by_text(record, found, kept, equal, known, places=places)
-    if found.is_rest_new:
-        return Compared(found, equal, 0, None)
     lost_reply = 0
     if len(record.parts) == 1:
         start = max(equal, known)
-        behind = tokens_behind(ids[equal * TOKEN_BYTES :], kept.ids[start * TOKEN_BYTES :], 0)
+        rest = b"" if found.is_rest_new else kept.ids[start * TOKEN_BYTES :]
+        behind = tokens_behind(ids[equal * TOKEN_BYTES :], rest, 0)
         own = len(kept.ids) // TOKEN_BYTES
         if equal < known and own - known <= record.block_size:
             return Compared(found, equal, 0, None, rounded=behind)

@@ -31,6 +31,7 @@ from gateway.explain.reference.overlap import common_tokens
 from gateway.explain.reference.shared_texts import SharedTexts
 from gateway.explain.reference.thread import Thread
 from gateway.explain.reference.token_index import (
+    DENSE_TOKENS,
     PASSAGE_TOKENS,
     STEP_TOKENS,
     Beginnings,
@@ -57,7 +58,9 @@ _REPLACED = 50_000
 
 _LEAST_PASSAGES = 2
 _PASSAGES_PER_CHANCE = 64
-"""Two texts may share one passage in so many by chance, or because messages begin and end alike."""
+_SAMPLED_PER_CHANCE = 32
+"""Two texts may share one passage in so many by chance, or because messages begin and end alike; of long texts, of
+which few passages are looked up, more."""
 
 _FEW_PASSAGES = 4
 """Requests with less than this part of the passages that another one has are no candidates."""
@@ -358,8 +361,7 @@ class References:
                 shares_turns = equal >= entry.began_tokens or self._is_continued_prompt(reading, entry)
                 is_turn = shares_turns and self._may_be_of_session(holder, kept)
                 return holder, "conversation" if is_turn else "beginning"
-        alike = self._latest(reading.opening_key, kept, _CANDIDATES)
-        numbers = {*others, *first, *alike, *(each for each in (turn, holder) if each is not None)}
+        numbers = {*others, *first, *(each for each in (turn, holder) if each is not None)}
         return self._by_text(reading, session, sorted(numbers, reverse=True))
 
     def _as_turn(self, reading: _Reading, turn: int, session: Sequence[int]) -> _Choice:
@@ -411,10 +413,12 @@ class References:
     def _with_passages(self, reading: _Reading, start: int) -> list[int]:
         """The requests that have most passages of a prompt from a token on, and more than any two texts have by
         chance."""
-        runs = sampled(reading.passages(start))
+        own = reading.passages(start)
+        runs = np.unique(sampled(own))
         found = self._index.find(runs)
         times = Counter(map(self._successor, found[found >= 0].tolist()))
-        least = max(_LEAST_PASSAGES, len(runs) // _PASSAGES_PER_CHANCE, max(times.values(), default=0) // _FEW_PASSAGES)
+        by_chance = len(runs) // (_PASSAGES_PER_CHANCE if len(own) <= DENSE_TOKENS else _SAMPLED_PER_CHANCE)
+        least = max(_LEAST_PASSAGES, by_chance, max(times.values(), default=0) // _FEW_PASSAGES)
         numbers = [
             each for each, count in times.items() if count >= least and self._may_be_compared(each, reading.kept)
         ]
@@ -431,6 +435,11 @@ class References:
         kept = reading.kept
         own = [each for each in numbers if self._entries[each].kept.model == kept.model]
         alike = [each for each in own if self._has_same_frame(each, reading)]
+        if numbers and not alike:
+            # Passages that many applications have name the last one that sent them.
+            begun_alike = self._latest(reading.opening_key, kept, _CANDIDATES)
+            alike = [each for each in begun_alike if self._has_same_frame(each, reading)]
+            own = sorted({*own, *alike}, reverse=True)
         number = self._of_session(reading, session, alike)
         chosen_by: ChosenBy = "session"
         if number is None:
