@@ -335,7 +335,7 @@ class ReferenceShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
         request_id: Of the earlier request.
         at: When that was over.
         source: Its client family.
-        chosen_by: ``session``, ``conversation``, ``skeleton`` or ``similar``.
+        chosen_by: ``session``, ``conversation``, ``skeleton``, ``similar`` or ``beginning``.
         equal_tokens: Length of the common prefix in tokens.
     """
 

@@ -24,6 +24,7 @@ COMPARED_BY: Mapping[str, str] = {
     "conversation": "the same conversation",
     "skeleton": "the same prompt template",
     "similar": "a similar prompt",
+    "beginning": "the same beginning",
 }
 """What a request has in common with the one it is compared with, by ``ReferenceShown.chosen_by``."""
 

@@ -83,7 +83,7 @@ _Choice = tuple[int | None, ChosenBy]
 
 
 @dataclass
-class _Entry:
+class _KeptEntry:
     """A kept request.
 
     Attributes:
@@ -91,7 +91,7 @@ class _Entry:
         buffer: Its ids, perhaps with those of the turn that follows: both hold the same bytes.
         tokens: Number of its ids.
         total: ``Beginnings.total`` of them.
-        keys: As ``_Reading.keys``.
+        keys: As ``_PromptReading.keys``.
         before: Number of the turn that it continues; None if unknown.
         began_tokens: Length of the first known prompt of its conversation. A prompt with as much in common belongs to
             it.
@@ -122,7 +122,7 @@ class _Entry:
         return Thread(self.kept.text, self.kept.replies, self.texts.digests)
 
 
-class _Reading:
+class _PromptReading:
     """A request that is compared, and kept afterwards. Its parts are read when they are needed first.
 
     Attributes:
@@ -217,13 +217,13 @@ class References:
         self._index = TokenIndex(max_bytes // _INDEX_PART)
         self._budget_bytes = max_bytes - memo_bytes - self._index.nbytes
         self._frames = frames or Frames(memo_bytes)
-        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._entries: OrderedDict[int, _KeptEntry] = OrderedDict()
         self._entries_bytes = 0
         self._next = 0
         self._models: Counter[str] = Counter()
         self._by_key: dict[int, dict[int, None]] = {}
         self._texts = SharedTexts()
-        self._last: _Reading | None = None
+        self._last: _PromptReading | None = None
         self._replaced: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -296,7 +296,7 @@ class References:
             earlier.after = number
             self._drop_earlier_turn(before, earlier, kept)
         total = self._write(reading, number, start, total)
-        self._entries[number] = _Entry(
+        self._entries[number] = _KeptEntry(
             held, kept.ids, reading.tokens, total, reading.keys, before, began_tokens, size, self._texts
         )
         self._entries_bytes += size
@@ -307,7 +307,7 @@ class References:
             self._drop(next(iter(self._entries)))
         return number
 
-    def _write(self, reading: _Reading, number: int, start: int, total: int) -> int:
+    def _write(self, reading: _PromptReading, number: int, start: int, total: int) -> int:
         """Write a request, with its replies, into the index of ids from a token on. Returns ``Beginnings.total``."""
         ids, owner = reading.kept.ids, reading.owner
         own = Beginnings(ids, owner, start, total) if start else reading.beginnings
@@ -321,12 +321,12 @@ class References:
 
     # What is chosen
 
-    def _choose(self, reading: _Reading) -> _Choice:
+    def _choose(self, reading: _PromptReading) -> _Choice:
         if reading.chosen is None:
             reading.chosen = self._by_ids(reading)
         return reading.chosen
 
-    def _by_ids(self, reading: _Reading) -> _Choice:
+    def _by_ids(self, reading: _PromptReading) -> _Choice:
         """The choice, without the texts if the token ids leave no question."""
         kept = reading.kept
         session = self._latest(reading.session_key, kept, _SESSION_REQUESTS)
@@ -364,11 +364,11 @@ class References:
         numbers = {*others, *first, *(each for each in (turn, holder) if each is not None)}
         return self._by_text(reading, session, sorted(numbers, reverse=True))
 
-    def _as_turn(self, reading: _Reading, turn: int, session: Sequence[int]) -> _Choice:
+    def _as_turn(self, reading: _PromptReading, turn: int, session: Sequence[int]) -> _Choice:
         reading.turn = turn
         return turn, "session" if session else "conversation"
 
-    def _turn(self, reading: _Reading, numbers: Iterable[int]) -> int | None:
+    def _turn(self, reading: _PromptReading, numbers: Iterable[int]) -> int | None:
         """Of some requests the one whose prompt is the longest beginning of this one, the latest on a tie."""
         kept, best, longest = reading.kept, None, 0
         for number in numbers:
@@ -379,12 +379,12 @@ class References:
                 best, longest = number, entry.tokens
         return best
 
-    def _is_sent_again(self, number: int, reading: _Reading) -> bool:
+    def _is_sent_again(self, number: int, reading: _PromptReading) -> bool:
         """Whether others sent the prompt of a turn, too, so that only the reply can tell which one is continued."""
         entry = self._entries[number]
         return entry.tokens < reading.tokens and len(self._by_key[entry.keys[0]]) > 1
 
-    def _is_of_session(self, reading: _Reading, number: int, session: Sequence[int]) -> bool:
+    def _is_of_session(self, reading: _PromptReading, number: int, session: Sequence[int]) -> bool:
         """Whether a turn is what the session has sent that is nearest to this request."""
         if session:
             return self._near_longest(reading, session) == [number]
@@ -396,7 +396,7 @@ class References:
             number = after
         return number
 
-    def _holder(self, reading: _Reading) -> tuple[int, int | None]:
+    def _holder(self, reading: _PromptReading) -> tuple[int, int | None]:
         """The request that has the longest common beginning, perhaps with its reply, the latest on a tie; and how long
         that is at least."""
         found = self._index.find(reading.beginnings.hashes)
@@ -410,7 +410,7 @@ class References:
                 return length, number
         return 0, None
 
-    def _with_passages(self, reading: _Reading, start: int) -> list[int]:
+    def _with_passages(self, reading: _PromptReading, start: int) -> list[int]:
         """The requests that have most passages of a prompt from a token on, and more than any two texts have by
         chance."""
         own = reading.passages(start)
@@ -430,7 +430,7 @@ class References:
             number = self._replaced[number]
         return number
 
-    def _by_text(self, reading: _Reading, session: Sequence[int], numbers: Sequence[int]) -> _Choice:
+    def _by_text(self, reading: _PromptReading, session: Sequence[int], numbers: Sequence[int]) -> _Choice:
         """The choice among some requests, latest first, by what they say."""
         kept = reading.kept
         own = [each for each in numbers if self._entries[each].kept.model == kept.model]
@@ -462,7 +462,7 @@ class References:
         # Subagents of one style resemble each other: nothing that they have in common was changed.
         return None if kept.agent else self._most_similar(reading, own), "similar"
 
-    def _of_session(self, reading: _Reading, numbers: Sequence[int], alike: Sequence[int]) -> int | None:
+    def _of_session(self, reading: _PromptReading, numbers: Sequence[int], alike: Sequence[int]) -> int | None:
         """Of the last requests of the session, the one with the longest common prefix, the latest on a tie.
 
         None if all belong to other applications (agents call each other) and another request to this one.
@@ -489,7 +489,7 @@ class References:
             ),
         )
 
-    def _without_other_tasks(self, reading: _Reading, numbers: Sequence[int]) -> list[int]:
+    def _without_other_tasks(self, reading: _PromptReading, numbers: Sequence[int]) -> list[int]:
         """A session's requests without those of other models, but for turns that this request continues.
 
         The same prompt at a second model is that model's first one, unless the session has no request of it: then the
@@ -506,7 +506,7 @@ class References:
             or not (thread.digests or not self._has_same_frame(each, reading))
         ]
 
-    def _of_conversation(self, reading: _Reading, numbers: Iterable[int]) -> int | None:
+    def _of_conversation(self, reading: _PromptReading, numbers: Iterable[int]) -> int | None:
         """An earlier turn of the same conversation: continued here, a branch, or trimmed at the front."""
         ranks = {each: self._conversation_rank(reading, each) for each in numbers}
         return max(
@@ -515,7 +515,7 @@ class References:
             default=None,
         )
 
-    def _conversation_rank(self, reading: _Reading, number: int) -> tuple[int, int] | None:
+    def _conversation_rank(self, reading: _PromptReading, number: int) -> tuple[int, int] | None:
         """How near a request is to this one in their conversation; None if they belong to different ones.
 
         A turn that is continued here, with its reply, comes before one without; both before a branch, which only shares
@@ -544,29 +544,29 @@ class References:
             return 0, tail[0]
         return None
 
-    def _is_continued_prompt(self, reading: _Reading, entry: _Entry) -> bool:
+    def _is_continued_prompt(self, reading: _PromptReading, entry: _KeptEntry) -> bool:
         """For completions: whether a prompt is the beginning of this one."""
         messages, earlier = reading.kept.text.messages, entry.kept.text.messages
         if not messages or not earlier or messages[0].role != PROMPT_ROLE or earlier[0].role != PROMPT_ROLE:
             return False
         return len(earlier[0].text) >= _CONTINUED_CHARACTERS and messages[0].text.startswith(earlier[0].text)
 
-    def _is_of_application(self, reading: _Reading, number: int, begin: int, end: int) -> bool:
+    def _is_of_application(self, reading: _PromptReading, number: int, begin: int, end: int) -> bool:
         """Whether common messages, from one to another, belong to one conversation: those of two applications may both
         begin with a greeting."""
         return reading.thread.is_distinctive(begin, end) or self._has_similar_frame(number, reading)
 
-    def _with_longest_beginning(self, reading: _Reading, numbers: Sequence[int]) -> int:
+    def _with_longest_beginning(self, reading: _PromptReading, numbers: Sequence[int]) -> int:
         """The request with the longest common prefix: of the same source first, then the latest."""
         return self._preferred(self._near_longest(reading, numbers), reading.kept)
 
-    def _near_longest(self, reading: _Reading, numbers: Sequence[int]) -> list[int]:
+    def _near_longest(self, reading: _PromptReading, numbers: Sequence[int]) -> list[int]:
         """The requests with the longest common prefix, give or take a few tokens."""
         equal = {each: self._equal(each, reading) for each in numbers}
         longest = max(equal.values(), default=0)
         return [each for each in numbers if equal[each] > longest - _SAME_TOKENS]
 
-    def _most_similar(self, reading: _Reading, numbers: Iterable[int]) -> int | None:
+    def _most_similar(self, reading: _PromptReading, numbers: Iterable[int]) -> int | None:
         best, best_share = None, 0.0
         for number in numbers:
             share = self._similarity(number, reading)
@@ -585,21 +585,21 @@ class References:
     def _may_be_of_session(self, number: int, kept: KeptRequest) -> bool:
         return not kept.session or self._entries[number].kept.session in ("", kept.session)
 
-    def _is_beginning(self, entry: _Entry, reading: _Reading) -> bool:
+    def _is_beginning(self, entry: _KeptEntry, reading: _PromptReading) -> bool:
         """Whether a whole prompt is the beginning of this one."""
         return 0 < entry.tokens <= reading.tokens and reading.kept.ids.startswith(entry.ids)
 
-    def _equal(self, number: int, reading: _Reading) -> int:
+    def _equal(self, number: int, reading: _PromptReading) -> int:
         """Length of the common prefix with a request, in tokens."""
         return common_tokens(reading.kept.ids, self._entries[number].ids)
 
-    def _has_same_frame(self, number: int, reading: _Reading) -> bool:
+    def _has_same_frame(self, number: int, reading: _PromptReading) -> bool:
         return self._frames.of(self._entries[number].kept.text).skeleton == reading.frame.skeleton
 
-    def _has_similar_frame(self, number: int, reading: _Reading) -> bool:
+    def _has_similar_frame(self, number: int, reading: _PromptReading) -> bool:
         return self._has_same_frame(number, reading) or self._similarity(number, reading) > 0
 
-    def _similarity(self, number: int, reading: _Reading) -> float:
+    def _similarity(self, number: int, reading: _PromptReading) -> float:
         """How similar the frame of a request is, 0 to 1; 0 if it is of another application."""
         mine, other = reading.frame, self._frames.of(self._entries[number].kept.text)
         if mine.is_opening != other.is_opening:
@@ -624,14 +624,14 @@ class References:
 
     # What is kept
 
-    def _read(self, kept: KeptRequest) -> _Reading:
+    def _read(self, kept: KeptRequest) -> _PromptReading:
         last = self._last
         # ``find`` and then ``keep`` read the same request.
         if last is None or last.kept.text is not kept.text or last.kept.request_id != kept.request_id:
-            last = self._last = _Reading(kept, self._frames, self._texts)
+            last = self._last = _PromptReading(kept, self._frames, self._texts)
         return last
 
-    def _drop_earlier_turn(self, number: int, last: _Entry, kept: KeptRequest) -> None:
+    def _drop_earlier_turn(self, number: int, last: _KeptEntry, kept: KeptRequest) -> None:
         before = None if last.before is None else self._entries.get(last.before)
         if before is not None and last.before is not None and _line(before.kept) == _line(last.kept) == _line(kept):
             self._drop(last.before)
