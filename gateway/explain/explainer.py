@@ -7,6 +7,7 @@ another template), they are scaled to the engine's count.
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -38,6 +39,7 @@ from gateway.explain.reference import (
     KeptRequest,
     ReferenceMatch,
     References,
+    leading_hash,
 )
 from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
 from gateway.explain.seen.seen_prompts import changed
@@ -51,7 +53,12 @@ _EXCLUDED = {
 
 _NO_TEXT = PromptText(())
 
-_SEVERAL = 2
+_SENT_ONCE = 32
+"""Requests with leading messages of their own that are counted for their client families when these are asked for."""
+
+_Leading = tuple[str, str, int]
+"""Tenant, model and ``leading_hash``."""
+
 _NAMED = 10_000
 """Requests that clients can name, also those whose texts are not kept any more."""
 
@@ -84,7 +91,8 @@ class Explainer:
         self._references = references
         self._families = families
         self._numbers: BoundedCache[tuple[str, str], int] = BoundedCache(_NAMED)
-        self._sources: BoundedCache[tuple[str, str], frozenset[str]] = BoundedCache(_NAMED)
+        self._leading: BoundedCache[_Leading, bool] = BoundedCache(_NAMED)
+        self._sent_once: dict[_Leading, tuple[int, bool]] = {}
         self._turns = SlotTurns()
         self._forgot_at = 0.0
         self._places: Sequence[DocumentPlace] = ()
@@ -159,19 +167,35 @@ class Explainer:
         self._numbers.put((record.tenant, record.request_id), -1 if number is None else number)
         kept = None if number is None else self._references.kept(number)
         if kept is not None:
-            self._count(msgspec.structs.replace(kept, source=record.source), record)
+            self._families.note(
+                msgspec.structs.replace(kept, source=record.source), record.at, tools_first=record.tools_first
+            )
 
-    def _count(self, kept: KeptRequest, record: RequestRecord) -> None:
-        """Count a kept request for its client family, which reads its text, if there are several to compare."""
-        key = kept.tenant, kept.model
-        sources = self._sources.get(key) or frozenset()
-        if len(sources) == _SEVERAL:
-            self._families.note(kept, record.at, tools_first=record.tools_first)
-        elif kept.source not in sources:
-            self._sources.put(key, sources | {kept.source})
-            for each in [*self._references.of(*key), kept] if sources else ():
-                if each is kept or (each.request_id, each.source) != (kept.request_id, kept.source):
-                    self._families.note(each, each.at, tools_first=record.tools_first)
+    def families_shown(self, now: float, model: str | None = None, tenant: str | None = None) -> list[dict[str, Any]]:
+        """As ``Families.shown``, of all requests but those whose leading messages were sent only once, long ago."""
+        for number, tools_first in self._sent_once.values():
+            self._note(number, tools_first=tools_first)
+        self._sent_once.clear()
+        return self._families.shown(now, model, tenant)
+
+    def _count(self, kept: KeptRequest, number: int, record: RequestRecord) -> None:
+        """Count a request for its client family, but only later if its leading messages were never sent before: reading
+        those of every prompt would take longer than all else, and what is sent once is typical of no family."""
+        key = kept.tenant, kept.model, leading_hash(kept.text)
+        if self._leading.get(key) is None:
+            self._leading.put(key, True)
+            self._sent_once[key] = number, record.tools_first
+            if len(self._sent_once) > _SENT_ONCE:
+                del self._sent_once[next(iter(self._sent_once))]
+            return
+        if (first := self._sent_once.pop(key, None)) is not None:
+            self._note(first[0], tools_first=first[1])
+        self._families.note(kept, record.at, tools_first=record.tools_first)
+
+    def _note(self, number: int, *, tools_first: bool) -> None:
+        kept = self._references.kept(number)
+        if kept is not None:
+            self._families.note(kept, kept.at, tools_first=tools_first)
 
     def _forget_texts(self, now: float) -> None:
         """Drop what is remembered of texts besides the references, once in a TTL, so that none is kept for longer."""
@@ -189,8 +213,9 @@ class Explainer:
         for part in () if replies else record.parts:
             self._memory.remember(record, part)
         if record.is_reported:
-            self._numbers.put((record.tenant, record.request_id), self._references.keep(kept, record.at))
-            self._count(kept, record)
+            number = self._references.keep(kept, record.at)
+            self._numbers.put((record.tenant, record.request_id), number)
+            self._count(kept, number, record)
 
 
 def _counted(record: RequestRecord) -> Explanation:

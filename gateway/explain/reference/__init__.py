@@ -5,7 +5,7 @@ the differences between client families (``Families``). Start with ``references`
 belong to one application, ``thread`` when two belong to one conversation.
 """
 
-from gateway.explain.reference.families import Families
+from gateway.explain.reference.families import Families, leading_hash
 from gateway.explain.reference.frame import Frames
 from gateway.explain.reference.kept_request import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.overlap import common_tokens, tokens_behind
@@ -19,5 +19,6 @@ __all__ = [
     "ReferenceMatch",
     "References",
     "common_tokens",
+    "leading_hash",
     "tokens_behind",
 ]

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
+from xxhash import xxh3_64_intdigest
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import Difference
@@ -38,6 +39,7 @@ _MEMO_PART = 8
 _SHOWN_PART = 4
 _SHOWN_BYTES = 1_500
 _SHOWN = 100
+_HEXADECIMAL = b"0123456789abcdefABCDEF-"
 
 _PER_REQUEST = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
 """Reasons for which any two requests differ, also of one family."""
@@ -260,6 +262,13 @@ class Families:
         if not sent.variants:
             del self._sent[key]
             self._bytes -= _APPLICATION_BYTES
+
+
+def leading_hash(text: PromptText) -> int:
+    """A hash of the leading messages and tools of a prompt, equal if only numbers and hexadecimal ids differ."""
+    parts = [*[each.text for each in frame_messages(text)], *[tool.name for tool in text.tools]]
+    letters = [each.encode("utf-8", "replace").translate(None, _HEXADECIMAL) for each in parts]
+    return xxh3_64_intdigest(b"\0".join(letters))
 
 
 def _rarest(counts: Mapping[int, Mapping[int, int]], kept: int) -> int:

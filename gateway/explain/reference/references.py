@@ -259,11 +259,6 @@ class References:
         entry = self._entries.get(number)
         return None if entry is None else entry.kept
 
-    def of(self, tenant: str, model: str) -> list[KeptRequest]:
-        """The requests of a tenant to a model, oldest first, without their ids."""
-        kept = (each.kept for each in self._entries.values())
-        return [each for each in kept if each.tenant == tenant and each.model == model]
-
     def keep(self, kept: KeptRequest, now: float) -> int:
         """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.
 

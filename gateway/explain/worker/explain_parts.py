@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
@@ -67,7 +67,7 @@ class ExplainParts:
         self._frames = Frames(_FRAMES_BYTES)
         self._families = Families(find_difference, self._frames)
         self._begin(options)
-        self._journal = Stats(now, _limits(options), _price(options), self._families.shown, name)
+        self._journal = Stats(now, _limits(options), _price(options), self._families_shown, name)
         self._experiment = ExperimentResults(options.experiment or {})
 
     def configure(self, options: WorkerOptions, now: float) -> None:
@@ -188,6 +188,9 @@ class ExplainParts:
             "after their answer.",
             code="unknown_request",
         )
+
+    def _families_shown(self, now: float, model: str | None, tenant: str | None) -> list[dict[str, Any]]:
+        return self._explainer.families_shown(now, model, tenant)
 
     def _begin(self, options: WorkerOptions) -> None:
         references = References(options.reference_bytes, options.reference_ttl_seconds, self._frames)
