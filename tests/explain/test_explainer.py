@@ -587,3 +587,37 @@ def test_nothing_is_compared_with_a_session_that_was_ended(explainer):
     assert explainer.explain(asked([*SYSTEM, *QUESTION, 1], at=1, session="s")).reference is None
     kept = explainer.explain(asked([*SYSTEM, *QUESTION, 1], at=1, session="s", tenant="other"))
     assert kept.reference.request_id == "one"
+
+
+RULES = " ".join(f"Rule {number}: answer questions about shelf {number} of the shop politely." for number in range(9))
+
+
+def sent(explainer, number, source, *leading):
+    body = chat(*leading, f"Question {number}", roles=("system",) * len(leading) + ("user",))
+    tokens = range(100 * number, 100 * number + 40)
+    explainer.explain(asked(tokens, body, at=number, source=source, request_id=f"{source}-{number}"))
+
+
+def shown(explainer):
+    return [(row["source"], row["than"], row["requests"]) for row in explainer.families_shown(1100.0)]
+
+
+def test_leading_messages_that_were_sent_once_count_when_families_are_asked_for(explainer):
+    for number in range(4):
+        sent(explainer, number, "web", RULES)
+    sent(explainer, 4, "mobile", RULES, "The client is a phone. Write no tables.")
+    assert shown(explainer) == [("mobile", "web", 1)]
+    sent(explainer, 5, "mobile", RULES, "The client is a phone. Write no tables.")
+    assert shown(explainer) == shown(explainer) == [("mobile", "web", 2)]
+
+
+def test_many_leading_messages_of_their_own_hide_no_family(explainer):
+    for number in range(3):
+        sent(explainer, number, "web", f"It is 12:0{number}. {RULES}")
+        sent(
+            explainer, 10 + number, "mobile", f"It is 12:0{number}. {RULES}", "The client is a phone. Write no tables."
+        )
+    for number in range(50):
+        words = " ".join(f"{'ghijklmnop'[number % 10]}{'qrstu'[number // 10]}{each}" for each in "vwxyz")
+        sent(explainer, 20 + number, "script", words)
+    assert shown(explainer) == [("mobile", "web", 3)]
