@@ -360,7 +360,9 @@ class References:
         return self._by_text(reading, session, sorted(numbers, reverse=True))
 
     def _as_turn(self, reading: _PromptReading, turn: int, session: Sequence[int]) -> _Choice:
-        reading.turn = turn
+        entry = self._entries[turn]
+        # The same prompt again continues what the first one continued.
+        reading.turn = turn if entry.tokens < reading.tokens else entry.before
         return turn, "session" if session else "conversation"
 
     def _turn(self, reading: _PromptReading, numbers: Iterable[int]) -> int | None:
@@ -448,9 +450,9 @@ class References:
                 default=None,
             )
         if number is not None:
-            thread = self._entries[number].thread
-            is_turn = reading.thread.continues(thread) or self._is_beginning(self._entries[number], reading)
-            reading.turn = number if is_turn else None
+            entry = self._entries[number]
+            is_longer = entry.tokens < reading.tokens and self._is_beginning(entry, reading)
+            reading.turn = number if is_longer or reading.thread.continues(entry.thread) else None
             return number, chosen_by
         if alike:
             return self._with_longest_beginning(reading, alike), "skeleton"

@@ -142,6 +142,13 @@ def test_small_talk_alone_makes_no_conversation_of_two_applications():
     assert found(references, asked) == ("b1", "conversation", True)
 
 
+def test_the_same_greeting_of_many_is_kept_for_each():
+    references = kept(*(request(f"r{n}", system(SUPPORT), user("hi"), reply=f"Hello {n}.") for n in range(20)))
+    assert len(references) == 20
+    asked = request("now", system(SUPPORT), user("hi"), assistant("Hello 3."), user("My bag?"))
+    assert found(references, asked)[1:] == ("conversation", True)
+
+
 def test_reply_distinguishes_two_conversations_with_the_same_greeting():
     references = kept(
         request("ann", system(SUPPORT), user("hi"), reply="Hello Ann."),
