@@ -6,7 +6,7 @@ conversations are drawn. One more is among them, in which the rule does what it 
 a sample without such a conversation does not prove that there is none.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -20,8 +20,8 @@ MIN_CONVERSATIONS = 20
 """Conversations in the sample below which no interval is given."""
 
 _DRAWS = 400
-_MAX_WEIGHTS = 500_000
-"""Weights (draws times conversations) that are computed at once; bounds time and memory of an answer."""
+_GROUPS = 1_000
+"""More conversations are drawn in so many groups of about the same size, which bounds time and memory of an answer."""
 
 _Rule = tuple[str, RuleMode]
 
@@ -38,7 +38,7 @@ class TriedConversations:
         self._weight = 1.0
         self._tried: dict[tuple[str, str], bool] = {}
         self._effects: dict[tuple[str, str], Counter[_Rule]] = {}
-        self._drawn: dict[tuple[str, str], Counter[_Rule]] = {}
+        self._drawn: dict[tuple[str, str], defaultdict[_Rule, float]] = {}
         self._sampled: set[tuple[str, str]] = set()
         for tenant, each in explained:
             if each.observed or each.left_out:
@@ -52,10 +52,12 @@ class TriedConversations:
             self._effects.setdefault(conversation, Counter()).update(nets)
         if explanation.observed == 1:
             return
-        self._drawn.setdefault(conversation, Counter()).update(nets)
+        weighted = self._drawn.setdefault(conversation, defaultdict(float))
+        for rule, net in nets.items():
+            weighted[rule] += net * explanation.observed
         if explanation.observed:
             self._sampled.add(conversation)
-            self._weight = explanation.observed
+            self._weight = max(self._weight, explanation.observed)
 
     @property
     def shown(self) -> dict[str, int]:
@@ -74,11 +76,11 @@ class TriedConversations:
         if draws is None or points is None:
             return None
         effects = [net for nets in self._effects.values() if (net := nets[rule, mode])]
-        one_more = sum(effects) / max(len(effects), 1)
+        one_more = self._weight * sum(effects) / max(len(effects), 1)
         nets = np.array([*(nets[rule, mode] for nets in self._drawn.values()), one_more])
-        sums = draws.weights @ nets
+        sums = draws.weights @ np.bincount(np.arange(len(nets)) % draws.sessions, nets)
         sums[0] -= one_more
-        found = interval(sums * (100 * self._weight / self._tokens), len(self._sampled))
+        found = interval(sums * (100 / self._tokens), len(self._sampled))
         if found is None:
             return None
         low, high = points + found.low - found.value, points + found.high - found.value
@@ -88,5 +90,4 @@ class TriedConversations:
     def _draws(self) -> Draws | None:
         if len(self._sampled) < MIN_CONVERSATIONS or not self._tokens:
             return None
-        number = len(self._drawn) + 1
-        return Draws(range(number), min(_DRAWS, _MAX_WEIGHTS // number))
+        return Draws(range(min(len(self._drawn) + 1, _GROUPS)), _DRAWS)

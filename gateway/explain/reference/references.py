@@ -57,18 +57,18 @@ _REPLACED = 50_000
 """Turns whose successors are known, at about 100 bytes each."""
 
 _LEAST_PASSAGES = 2
-_PASSAGES_PER_CHANCE = 64
+_PASSAGES_PER_CHANCE = 100
 _SAMPLED_PER_CHANCE = 32
 """Two texts may share one passage in so many by chance, or because messages begin and end alike; of long texts, of
 which few passages are looked up, more."""
 
+_MOST_BY_CHANCE = 128
 _FEW_PASSAGES = 4
 """Requests with less than this part of the passages that another one has are no candidates."""
 
 _CONTINUED_CHARACTERS = 64
 """A completion's prompt of at least this length that is a prefix of another was continued there."""
 
-_SEED = (1 << 64) - 1
 _LARGEST_PART = 8
 _MEMO_PART = 16
 _INDEX_PART = 6
@@ -98,6 +98,7 @@ class _KeptEntry:
         size: Bytes of its own data.
         texts: Holds its messages.
         after: Number of a turn that continues it; None if unknown.
+        owns_ids: Whether ``size`` has the bytes of ``buffer``, of which others may hold the same object.
     """
 
     kept: KeptRequest
@@ -110,6 +111,7 @@ class _KeptEntry:
     size: int
     texts: SharedTexts
     after: int | None = None
+    owns_ids: bool = True
 
     @property
     def ids(self) -> bytes:
@@ -131,17 +133,16 @@ class _PromptReading:
         owner: Separates requests that are never compared by their ids: those of main agents and of subagents, too.
         chosen: Number of the reference, and how it was chosen; None if it is not chosen yet.
         turn: Number of the turn that it continues; None if unknown.
-        known_tokens: Length of what a request of late has in common with it, whose passages need not be written again.
         is_rest_new: Whether nothing behind the common beginning stands in the reference as well.
     """
 
     def __init__(self, kept: KeptRequest, frames: Frames, texts: SharedTexts) -> None:
         self.kept = kept
         self.tokens = len(kept.ids) // TOKEN_BYTES
-        self.owner = hash((kept.tenant, kept.model, bool(kept.agent)))
+        # The same in every process: which passages are written follows from it.
+        self.owner = xxh3_64_intdigest(f"{kept.tenant}\0{kept.model}\0{bool(kept.agent)}".encode("utf-8", "replace"))
         self.chosen: _Choice | None = None
         self.turn: int | None = None
-        self.known_tokens = 0
         self.is_rest_new = False
         self._passages: tuple[int, Hashes] | None = None
         self._frames, self._texts = frames, texts
@@ -170,7 +171,7 @@ class _PromptReading:
     @cached_property
     def whole_key(self) -> int:
         """Key of requests with the same ids."""
-        return xxh3_64_intdigest(self.kept.ids, self.owner & _SEED)
+        return xxh3_64_intdigest(self.kept.ids, self.owner)
 
     @cached_property
     def session_key(self) -> int | None:
@@ -213,7 +214,7 @@ class References:
         """
         self._max_bytes = max_bytes
         self.ttl_seconds = ttl_seconds
-        memo_bytes = max_bytes // _MEMO_PART
+        memo_bytes = 0 if frames is not None else max_bytes // _MEMO_PART
         self._index = TokenIndex(max_bytes // _INDEX_PART)
         self._budget_bytes = max_bytes - memo_bytes - self._index.nbytes
         self._frames = frames or Frames(memo_bytes)
@@ -277,6 +278,10 @@ class References:
         if size + shared_bytes > self._max_bytes // _LARGEST_PART:
             self._texts.release(text)
             return -1
+        buffer = self._same_ids(reading)
+        owns_ids = buffer is None
+        if buffer is not None:
+            size -= len(buffer)
         number, self._next = self._next, self._next + 1
         before = reading.turn if reading.turn in self._entries else None
         start = total = 0
@@ -285,14 +290,22 @@ class References:
             earlier = self._entries[before]
             if self._is_beginning(earlier, reading):
                 start, total, began_tokens = earlier.tokens, earlier.total, earlier.began_tokens
-                self._entries_bytes -= len(earlier.buffer)
-                earlier.size -= len(earlier.buffer)
+                self._give_up_ids(earlier)
                 earlier.buffer = kept.ids
             earlier.after = number
             self._drop_earlier_turn(before, earlier, kept)
         total = self._write(reading, number, start, total)
         self._entries[number] = _KeptEntry(
-            held, kept.ids, reading.tokens, total, reading.keys, before, began_tokens, size, self._texts
+            held,
+            buffer or kept.ids,
+            reading.tokens,
+            total,
+            reading.keys,
+            before,
+            began_tokens,
+            size,
+            self._texts,
+            owns_ids=owns_ids,
         )
         self._entries_bytes += size
         self._models[kept.model] += 1
@@ -302,12 +315,35 @@ class References:
             self._drop(next(iter(self._entries)))
         return number
 
+    def _same_ids(self, reading: _PromptReading) -> bytes | None:
+        """The ids of a kept request that sent the same prompt; None for none."""
+        numbers = self._by_key.get(reading.whole_key)
+        buffer = self._entries[next(reversed(numbers))].buffer if numbers else None
+        return buffer if buffer == reading.kept.ids else None
+
+    def _give_up_ids(self, entry: _KeptEntry) -> None:
+        """Let another request with the same ids answer for their bytes, or count them no more."""
+        if not entry.owns_ids:
+            return
+        entry.owns_ids = False
+        entry.size -= len(entry.buffer)
+        self._entries_bytes -= len(entry.buffer)
+        before = None if entry.before is None else self._entries.get(entry.before)
+        same = (self._entries[each] for each in self._by_key.get(entry.keys[0], ()))
+        for each in [*islice(same, 2), *([] if before is None else [before])]:
+            if each is not entry and each.buffer is entry.buffer and not each.owns_ids:
+                each.buffer, each.owns_ids = each.ids, True
+                each.size += len(each.buffer)
+                self._entries_bytes += len(each.buffer)
+                if each.buffer is entry.buffer:
+                    return
+
     def _write(self, reading: _PromptReading, number: int, start: int, total: int) -> int:
         """Write a request, with its replies, into the index of ids from a token on. Returns ``Beginnings.total``."""
         ids, owner = reading.kept.ids, reading.owner
         own = Beginnings(ids, owner, start, total) if start else reading.beginnings
         self._index.add(own.hashes, number)
-        self._index.add(sampled(reading.passages(max(start, reading.known_tokens))), number)
+        self._index.add(sampled(reading.passages(start)), number)
         for reply in [each.ids for each in reading.kept.replies[:_REPLIES] if each.ids]:
             behind = Beginnings(ids + reply, owner, reading.tokens, own.total)
             self._index.add(behind.hashes, number)
@@ -327,8 +363,7 @@ class References:
         session = self._latest(reading.session_key, kept, _SESSION_REQUESTS)
         first = self._latest(reading.first_key, kept, _CANDIDATES)
         has_moved = any(self._entries[each].kept.model != kept.model for each in first)
-        same = session or first or self._latest(reading.whole_key, kept, 1)
-        turn = None if has_moved else self._turn(reading, same)
+        turn = None if has_moved else self._turn(reading, session or first)
         if turn is not None and not self._is_sent_again(turn, reading) and self._is_of_session(reading, turn, session):
             return self._as_turn(reading, turn, session)
         length, holder = self._holder(reading)
@@ -341,10 +376,8 @@ class References:
             )
             if turn is not None and is_certain and self._is_of_session(reading, turn, session):
                 return self._as_turn(reading, turn, session)
-            holder = self._latest_like(holder)
+            holder = self._latest_like(reading, holder)
         equal = 0 if holder is None else self._equal(holder, reading)
-        if holder is not None and 2 * holder > next(iter(self._entries)) + self._next:
-            reading.known_tokens = equal
         others = self._with_passages(reading, equal)
         if holder is not None and turn is None and not (others or has_moved):
             if session and self._near_longest(reading, session) == [holder]:
@@ -353,8 +386,9 @@ class References:
             if not session:
                 reading.is_rest_new = True
                 entry = self._entries[holder]
-                shares_turns = equal >= entry.began_tokens or self._is_continued_prompt(reading, entry)
-                is_turn = shares_turns and self._may_be_of_session(holder, kept)
+                shares_turns = equal >= entry.began_tokens and self._may_continue(reading, entry)
+                is_continued = shares_turns or self._is_continued_prompt(reading, entry)
+                is_turn = is_continued and self._may_be_of_session(holder, kept)
                 return holder, "conversation" if is_turn else "beginning"
         numbers = {*others, *first, *(each for each in (turn, holder) if each is not None)}
         return self._by_text(reading, session, sorted(numbers, reverse=True))
@@ -372,7 +406,7 @@ class References:
             entry = self._entries.get(number)
             if entry is None or entry.tokens <= longest or entry.kept.model != kept.model:
                 continue
-            if self._is_beginning(entry, reading):
+            if self._may_continue(reading, entry) and self._is_beginning(entry, reading):
                 best, longest = number, entry.tokens
         return best
 
@@ -387,11 +421,27 @@ class References:
             return self._near_longest(reading, session) == [number]
         return self._may_be_of_session(number, reading.kept)
 
-    def _latest_like(self, number: int) -> int:
-        """The latest turn of a conversation that shares as much as an earlier one."""
-        while (after := self._entries[number].after) in self._entries and after is not None:
+    def _latest_like(self, reading: _PromptReading, number: int) -> int:
+        """The latest turn of a conversation of which an earlier one has the longest common beginning."""
+        while (after := self._entries[number].after) is not None and self._may_be_compared(after, reading.kept):
             number = after
         return number
+
+    def _may_continue(self, reading: _PromptReading, entry: _KeptEntry) -> bool:
+        """Whether a longer prompt is another turn of the same conversation: not behind system messages alone, nor
+        behind a few words of a completion."""
+        messages = entry.kept.text.messages
+        if not messages or messages[-1].role in LEADING_ROLES:
+            return False
+        if messages[-1].role != PROMPT_ROLE:
+            return True
+        is_single = len(messages) == len(reading.kept.text.messages) == 1
+        return is_single and len(messages[0].text) >= _CONTINUED_CHARACTERS
+
+    def _has_moved(self, reading: _PromptReading, number: int) -> bool:
+        """Whether a turn on another model is continued here."""
+        earlier, thread = self._entries[number].thread, reading.thread
+        return thread.continues(earlier) and (self._may_be_of_session(number, reading.kept) or thread.answers(earlier))
 
     def _holder(self, reading: _PromptReading) -> tuple[int, int | None]:
         """The request that has the longest common beginning, perhaps with its reply, the latest on a tie; and how long
@@ -405,7 +455,9 @@ class References:
             tried.add(number)
             if self._equal(number, reading) >= min(length, self._entries[number].tokens):
                 return length, number
-        return 0, None
+        # Prompts of less than a step have no beginning in the index.
+        same = [] if not reading.tokens else self._latest(reading.whole_key, reading.kept, 1)
+        return reading.tokens, next((each for each in same if self._may_be_compared(each, reading.kept)), None)
 
     def _with_passages(self, reading: _PromptReading, start: int) -> list[int]:
         """The requests that have most passages of a prompt from a token on, and more than any two texts have by
@@ -413,9 +465,11 @@ class References:
         own = reading.passages(start)
         runs = np.unique(sampled(own))
         found = self._index.find(runs)
-        times = Counter(map(self._successor, found[found >= 0].tolist()))
+        times: Counter[int] = Counter()
+        for number, count in zip(*np.unique(found[found >= 0], return_counts=True), strict=True):
+            times[self._successor(int(number))] += int(count)
         by_chance = len(runs) // (_PASSAGES_PER_CHANCE if len(own) <= DENSE_TOKENS else _SAMPLED_PER_CHANCE)
-        least = max(_LEAST_PASSAGES, by_chance, max(times.values(), default=0) // _FEW_PASSAGES)
+        least = max(_LEAST_PASSAGES, min(by_chance, _MOST_BY_CHANCE), max(times.values(), default=0) // _FEW_PASSAGES)
         numbers = [
             each for each, count in times.items() if count >= least and self._may_be_compared(each, reading.kept)
         ]
@@ -423,8 +477,12 @@ class References:
 
     def _successor(self, number: int) -> int:
         """The request that has replaced a turn of its conversation, or the request itself."""
+        path = []
         while number in self._replaced:
+            path.append(number)
             number = self._replaced[number]
+        for each in path[:-1]:
+            self._replaced[each] = number
         return number
 
     def _by_text(self, reading: _PromptReading, session: Sequence[int], numbers: Sequence[int]) -> _Choice:
@@ -441,9 +499,7 @@ class References:
         chosen_by: ChosenBy = "session"
         if number is None:
             number, chosen_by = self._of_conversation(reading, own), "conversation"
-            moved = [
-                each for each in numbers if each not in own and reading.thread.continues(self._entries[each].thread)
-            ]
+            moved = [each for each in numbers if each not in own and self._has_moved(reading, each)]
             number = max(
                 [*([] if number is None else [number]), *moved],
                 key=lambda each: (len(self._entries[each].thread.digests), each in own, each),
@@ -544,7 +600,7 @@ class References:
     def _is_continued_prompt(self, reading: _PromptReading, entry: _KeptEntry) -> bool:
         """For completions: whether a prompt is the beginning of this one."""
         messages, earlier = reading.kept.text.messages, entry.kept.text.messages
-        if not messages or not earlier or messages[0].role != PROMPT_ROLE or earlier[0].role != PROMPT_ROLE:
+        if not len(messages) == len(earlier) == 1 or messages[0].role != PROMPT_ROLE or earlier[0].role != PROMPT_ROLE:
             return False
         return len(earlier[0].text) >= _CONTINUED_CHARACTERS and messages[0].text.startswith(earlier[0].text)
 
@@ -631,9 +687,10 @@ class References:
     def _drop_earlier_turn(self, number: int, last: _KeptEntry, kept: KeptRequest) -> None:
         before = None if last.before is None else self._entries.get(last.before)
         if before is not None and last.before is not None and _line(before.kept) == _line(last.kept) == _line(kept):
+            if last.ids.startswith(before.ids):
+                # What stands in it also stands in the next one.
+                self._replaced[last.before] = number
             self._drop(last.before)
-            # What stands in a turn also stands in the next one.
-            self._replaced[last.before] = number
             while len(self._replaced) > _REPLACED:
                 del self._replaced[next(iter(self._replaced))]
 
@@ -657,12 +714,15 @@ class References:
         self._frames.forget_texts()
 
     def _drop(self, number: int) -> None:
-        entry = self._entries.pop(number)
+        entry = self._entries[number]
+        self._give_up_ids(entry)
+        del self._entries[number]
         self._entries_bytes -= entry.size
         self._models[entry.kept.model] -= 1
         if not self._models[entry.kept.model]:
             del self._models[entry.kept.model]
         self._texts.release(entry.kept.text)
+        self._last = None
         for key in entry.keys:
             numbers = self._by_key[key]
             del numbers[number]

@@ -20,7 +20,7 @@ PASSAGE_TOKENS = 8
 DENSE_TOKENS = 512
 """Of new text up to this length every passage is written."""
 
-SAMPLED = 8
+SAMPLED = 4
 """Of longer text one passage in so many is, chosen by its hash: any longer common run has one of them."""
 
 _ENTRY_BYTES = 8
@@ -28,6 +28,7 @@ _HALF, _LOW = np.uint64(32), np.uint64((1 << 32) - 1)
 _WORD_BITS = 64
 _WORD = (1 << _WORD_BITS) - 1
 _BASE = 0x9E3779B97F4A7C15
+_INVERSE = pow(_BASE, -1, 1 << _WORD_BITS)
 _FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 Hashes = npt.NDArray[np.uint64]
@@ -114,22 +115,30 @@ def sampled(runs: Hashes) -> Hashes:
     return runs if len(runs) <= DENSE_TOKENS else runs[runs >> np.uint64(8) & np.uint64(SAMPLED - 1) == 0]
 
 
+_POWERS_KEPT = 1 << 18
+
+
 class _Powers:
-    """Powers of the polynomial's base, modulo 2 ** 64, and their inverses; worked out for the longest prompt so far."""
+    """Powers of the polynomial's base, modulo 2 ** 64, and their inverses; kept for all but the longest prompts."""
 
     def __init__(self) -> None:
-        self._powers = self._inverses = np.ones(1, np.uint64)
+        self._kept = {_BASE: np.ones(1, np.uint64), _INVERSE: np.ones(1, np.uint64)}
 
     def up_to(self, count: int) -> Hashes:
         """The first powers."""
-        if len(self._powers) < count:
-            self._powers, self._inverses = self._of(_BASE, count), self._of(pow(_BASE, -1, _WORD + 1), count)
-        return self._powers[:count]
+        return self._first(_BASE, count)
 
     def inverse_up_to(self, count: int) -> Hashes:
         """The inverses of the first powers."""
-        self.up_to(count)
-        return self._inverses[:count]
+        return self._first(_INVERSE, count)
+
+    def _first(self, base: int, count: int) -> Hashes:
+        powers = self._kept[base]
+        if len(powers) < count:
+            powers = self._of(base, count)
+            if count <= _POWERS_KEPT:
+                self._kept[base] = powers
+        return powers[:count]
 
     def _of(self, base: int, count: int) -> Hashes:
         powers = np.full(1 << count.bit_length(), base, np.uint64)

@@ -249,6 +249,7 @@ _UNTRIED_BYTES = 16 * 1024 * 1024
 _UNTRIED = 5_000
 _RECORD_BYTES = 4_000
 """Memory of a record besides its texts and token ids."""
+_HOLDER_BYTES = 400
 _HASHES = 1 << 64
 
 
@@ -339,7 +340,11 @@ class WhatIf:
             return msgspec.structs.replace(
                 explanation,
                 slot=still_open(kept, modes, {}, ()),
-                left_out=_is_on(record) and not self._encoders.is_unavailable(record),
+                left_out=(
+                    _is_on(record)
+                    and record.token_source == TokenSource.LOCAL
+                    and not self._encoders.is_unavailable(record)
+                ),
             )
         if weight == 1 and explanation.reference is not None:
             before = self._untried.pop((record.tenant, explanation.reference.request_id))
@@ -375,6 +380,7 @@ class WhatIf:
         ):
             replies = sum(len(reply.ids or b"") + len(reply.text or "") for reply in record.replies)
             size = _RECORD_BYTES + len(record.body) + len(record.canonical.asked) + len(record.parts[0]) + replies
+            size += _HOLDER_BYTES * len(record.holders)
             self._untried.put((record.tenant, record.request_id), (record, explanation), weight=size)
 
     def _tried(self, record: RequestRecord, explanation: Explanation, weight: float) -> Explanation:

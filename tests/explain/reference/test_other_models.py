@@ -68,3 +68,19 @@ def test_request_that_shares_most_comes_before_a_later_one():
     assert references.find(asked, asked.at).reference.request_id == "case 0"
     asked = case("new", 99, 21)
     assert references.find(asked, asked.at).reference.request_id == "case 11"
+
+
+def test_conversation_of_another_session_has_not_moved():
+    references = kept(request("t1", system(SUPPORT), user("hello"), session="t", model="large"))
+    asked = [system(SUPPORT), user("hello"), assistant("ok"), user("my bag")]
+    assert found(references, request("s1", *asked, session="s", model="small")) is None
+
+
+def test_a_turn_that_went_on_at_another_model_is_no_reference_there():
+    first = [system(SUPPORT), user("Where is my bag?")]
+    second = [*first, assistant("In Oslo, at the counter."), user("Why?")]
+    references = References(16 * MIB, 3600.0)
+    for each in (request("a1", *first, model="m"), request("a2", *second, model="other")):
+        references.find(each, each.at)
+        references.keep(each, each.at)
+    assert found(references, request("b1", system(SUPPORT), user("A dog?"), model="m"))[0] == "a1"

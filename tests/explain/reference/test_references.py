@@ -1,6 +1,7 @@
 import gc
 import random
 import tracemalloc
+from array import array
 
 import pytest
 from msgspec.structs import replace
@@ -402,6 +403,29 @@ def test_prompt_without_text_is_compared_with_nothing():
     assert found(references, request("four", Message("prompt", ""))) is None
 
 
+def test_prompt_of_system_messages_alone_is_no_turn_of_those_that_follow():
+    references = kept(request("warm", system(SUPPORT)), request("a1", system(SUPPORT), user("hi")))
+    assert found(references, request("b1", system(SUPPORT), user("A dog?")))[1:] == ("beginning", False)
+    assert found(kept(request("warm", system(SUPPORT))), request("b1", system(SUPPORT), user("hi")))[2] is False
+
+
+def test_several_prompts_of_which_one_was_sent_alone_are_no_turn_of_it():
+    story = Message("prompt", "Once upon a time there was a gateway that knew which engine held which prompt.")
+    references = kept(request("one", story))
+    assert found(references, request("both", story, Message("prompt", "Another one.")))[2] is False
+
+
+def test_shared_front_is_found_as_long_as_anyone_sends_it():
+    front = "The user is called {}.\n" + "\n".join(f"Rule {chr(97 + n)}: {SUPPORT}" for n in range(20))
+    references = References(64 * MIB, 3600.0)
+    for number in range(200):
+        asked = request(f"r{number}", system(front.format("Alice")), user(f"{number}?"), at=NOW + 50 * number)
+        references.find(asked, asked.at)
+        references.keep(asked, asked.at)
+    asked = request("now", system(front.format("Bob")), user("Where is it?"), at=NOW + 50 * 200)
+    assert found(references, asked)[:2] == ("r199", "similar")
+
+
 # Bounds
 
 
@@ -462,6 +486,24 @@ def test_what_goes_leaves_nothing_behind():
     references = kept(*(varied(number) for number in range(50)), ttl_seconds=1000)
     assert references.find(request("now", user("Hi")), NOW + 5000) is None
     assert references.held_bytes == 0
+
+
+def test_many_branches_of_a_long_prompt_are_bounded():
+    numbers = random.Random(2).choices(range(100_000), k=10_000)
+    references = References(8 * MIB, 1e9)
+    task = [system(SUPPORT), user("Plan my trip")]
+    gc.collect()
+    tracemalloc.start()
+    for number in range(400):
+        branch = array("I", [*numbers, *([number] * 9 if number else [])]).tobytes()
+        more = [assistant("I ask."), user(f"Branch {number}")] if number else []
+        asked = replace(request(f"r{number}", *task, *more, at=NOW + number), ids=branch)
+        references.find(asked, asked.at)
+        references.keep(asked, asked.at)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert references.held_bytes < 8 * MIB
+    assert taken < 16 * MIB
 
 
 def test_history_is_held_once():

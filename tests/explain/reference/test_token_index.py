@@ -66,7 +66,7 @@ def test_the_latest_request_with_a_passage_is_found():
 def test_of_a_long_text_the_same_passages_are_written_and_looked_up():
     long = drawn(0, 5_000)
     runs = sampled(passages(ids(drawn(1, 300) + long), OWNER))
-    assert 400 < len(runs) < 900
+    assert 1_000 < len(runs) < 1_700
     index = TokenIndex(MIB)
     index.add(runs, 2)
     asked = sampled(passages(ids(drawn(2, 77) + long), OWNER))
