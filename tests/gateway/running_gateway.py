@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Any, Protocol
 
 import httpx
@@ -207,6 +207,21 @@ async def eventually(holds: Callable[[], Awaitable[bool] | bool], seconds: float
                 await asyncio.sleep(pause)
             return
     raise AssertionError(f"did not come true within {seconds} s: {_name(holds)}")
+
+
+async def each_answers(ask: Callable[[], Awaitable[str]], replicas: Set[str]) -> None:
+    """Ask until each of some replicas has answered, and no other one: one that stalled once is not chosen for a while.
+
+    ``ask`` sends a request and returns the replica's name.
+    """
+    answered: set[str] = set()
+
+    async def have_all() -> bool:
+        answered.add(await ask())
+        assert answered <= replicas
+        return answered == replicas
+
+    await eventually(have_all)
 
 
 async def _awaited(value: Awaitable[bool] | bool) -> bool:
