@@ -463,13 +463,19 @@ class References:
         """The requests that have most passages of a prompt from a token on, and more than any two texts have by
         chance."""
         own = reading.passages(start)
-        runs = np.unique(sampled(own))
+        runs = np.sort(sampled(own))
+        # Each passage counts once: the marks between messages occur many times.
+        runs = runs[np.diff(runs, prepend=~runs[:1]) != 0]
         found = self._index.find(runs)
-        times: Counter[int] = Counter()
-        for number, count in zip(*np.unique(found[found >= 0], return_counts=True), strict=True):
-            times[self._successor(int(number))] += int(count)
+        found = found[found >= 0]
         by_chance = len(runs) // (_PASSAGES_PER_CHANCE if len(own) <= DENSE_TOKENS else _SAMPLED_PER_CHANCE)
-        least = max(_LEAST_PASSAGES, min(by_chance, _MOST_BY_CHANCE), max(times.values(), default=0) // _FEW_PASSAGES)
+        by_chance = max(_LEAST_PASSAGES, min(by_chance, _MOST_BY_CHANCE))
+        if len(found) < by_chance:
+            return []
+        times: Counter[int] = Counter()
+        for number, count in zip(*np.unique(found, return_counts=True), strict=True):
+            times[self._successor(int(number))] += int(count)
+        least = max(by_chance, max(times.values(), default=0) // _FEW_PASSAGES)
         numbers = [
             each for each, count in times.items() if count >= least and self._may_be_compared(each, reading.kept)
         ]
