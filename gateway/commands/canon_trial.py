@@ -15,8 +15,9 @@ from gateway.canon.rules.dynamic.near_misses import NearMiss, near_misses
 from gateway.canon.texts import LEADING_ROLES, leading_messages, messages, texts
 from gateway.config.canon_settings import CanonSettings
 from gateway.core.canonical import RuleName
+from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import ChatRequest, Endpoint
-from gateway.explain.reference.overlap import TOKEN_BYTES, common_tokens
+from gateway.explain.reference.overlap import common_tokens
 from gateway.tokenize.local import LocalEncoder
 
 HINTS = "hints"

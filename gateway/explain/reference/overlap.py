@@ -7,7 +7,8 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-TOKEN_BYTES = 4
+from gateway.core.prompt import TOKEN_BYTES
+
 _TOKEN_BITS = 32
 
 RUN_TOKENS = 8

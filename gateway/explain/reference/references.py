@@ -15,27 +15,29 @@ the turn that it continues there.
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 
 import msgspec
 import numpy as np
-from xxhash import xxh3_64_intdigest
 
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE
-from gateway.explain.reference.frame import Frame, Frames, are_similar, similarity
-from gateway.explain.reference.kept_request import ChosenBy, KeptRequest, ReferenceMatch
-from gateway.explain.reference.overlap import common_tokens
+from gateway.explain.reference.frame import Frames, are_similar, similarity
+from gateway.explain.reference.kept_request import (
+    Choice,
+    ChosenBy,
+    KeptEntry,
+    KeptRequest,
+    PromptReading,
+    ReferenceMatch,
+)
+from gateway.explain.reference.overlap import RUN_TOKENS, common_tokens
 from gateway.explain.reference.shared_texts import SharedTexts
-from gateway.explain.reference.thread import Thread
+from gateway.explain.reference.thread import REPLIES
 from gateway.explain.reference.token_index import (
     DENSE_TOKENS,
-    PASSAGE_TOKENS,
     STEP_TOKENS,
     Beginnings,
-    Hashes,
     TokenIndex,
     passages,
     sampled,
@@ -45,16 +47,14 @@ _SESSION_REQUESTS = 8
 """Number of the last requests of a session that are candidates: agents send several at a time."""
 
 _CANDIDATES = 4
-_OPENING_CHARACTERS = 600
-_NO_DIGITS = str.maketrans("", "", "0123456789")
 _HOLDERS = 64
 """Beginnings that are looked at, from the longest down, until one is found that may be compared."""
 
 _SAME_TOKENS = 16
 """Common prefixes whose lengths differ by less count as equal: times differ in their last digits."""
 
-_REPLACED = 50_000
-"""Turns whose successors are known, at about 100 bytes each."""
+_LATER_TURNS = 50_000
+"""Turns that later ones contain, at about 100 bytes each."""
 
 _LEAST_PASSAGES = 2
 _PASSAGES_PER_CHANCE = 100
@@ -75,130 +75,6 @@ _INDEX_PART = 6
 _REQUEST_BYTES = 2_600
 """Memory of a request with its keys and its list of digests, besides its parts."""
 
-_REPLIES = 4
-
-
-_Choice = tuple[int | None, ChosenBy]
-"""The number of a request, None for none, and how it was chosen."""
-
-
-@dataclass
-class _KeptEntry:
-    """A kept request.
-
-    Attributes:
-        kept: The request, without its ids.
-        buffer: Its ids, perhaps with those of the turn that follows: both hold the same bytes.
-        tokens: Number of its ids.
-        total: ``Beginnings.total`` of them.
-        keys: As ``_PromptReading.keys``.
-        before: Number of the turn that it continues; None if unknown.
-        began_tokens: Length of the first known prompt of its conversation. A prompt with as much in common belongs to
-            it.
-        size: Bytes of its own data.
-        texts: Holds its messages.
-        after: Number of a turn that continues it; None if unknown.
-        owns_ids: Whether ``size`` has the bytes of ``buffer``, of which others may hold the same object.
-    """
-
-    kept: KeptRequest
-    buffer: bytes
-    tokens: int
-    total: int
-    keys: Sequence[int]
-    before: int | None
-    began_tokens: int
-    size: int
-    texts: SharedTexts
-    after: int | None = None
-    owns_ids: bool = True
-
-    @property
-    def ids(self) -> bytes:
-        """Its ids."""
-        return self.buffer[: self.tokens * TOKEN_BYTES]
-
-    @cached_property
-    def thread(self) -> Thread:
-        """Its messages."""
-        return Thread(self.kept.text, self.kept.replies, self.texts.digests)
-
-
-class _PromptReading:
-    """A request that is compared, and kept afterwards. Its parts are read when they are needed first.
-
-    Attributes:
-        kept: The request.
-        tokens: Number of its ids.
-        owner: Separates requests that are never compared by their ids: those of main agents and of subagents, too.
-        chosen: Number of the reference, and how it was chosen; None if it is not chosen yet.
-        turn: Number of the turn that it continues; None if unknown.
-        is_rest_new: Whether nothing behind the common beginning stands in the reference as well.
-    """
-
-    def __init__(self, kept: KeptRequest, frames: Frames, texts: SharedTexts) -> None:
-        self.kept = kept
-        self.tokens = len(kept.ids) // TOKEN_BYTES
-        # The same in every process: which passages are written follows from it.
-        self.owner = xxh3_64_intdigest(f"{kept.tenant}\0{kept.model}\0{bool(kept.agent)}".encode("utf-8", "replace"))
-        self.chosen: _Choice | None = None
-        self.turn: int | None = None
-        self.is_rest_new = False
-        self._passages: tuple[int, Hashes] | None = None
-        self._frames, self._texts = frames, texts
-
-    @cached_property
-    def beginnings(self) -> Beginnings:
-        """Its beginnings."""
-        return Beginnings(self.kept.ids, self.owner)
-
-    def passages(self, start: int) -> Hashes:
-        """Its passages from a token on."""
-        if self._passages is None or self._passages[0] > start:
-            self._passages = start, passages(self.kept.ids[start * TOKEN_BYTES :], self.owner)
-        return self._passages[1][start - self._passages[0] :]
-
-    @cached_property
-    def thread(self) -> Thread:
-        """Its messages."""
-        return Thread(self.kept.text, (), self._texts.digests)
-
-    @cached_property
-    def frame(self) -> Frame:
-        """Its frame."""
-        return self._frames.of(self.kept.text)
-
-    @cached_property
-    def whole_key(self) -> int:
-        """Key of requests with the same ids."""
-        return xxh3_64_intdigest(self.kept.ids, self.owner)
-
-    @cached_property
-    def session_key(self) -> int | None:
-        """Key of the requests of an agent of a session; None without one."""
-        kept = self.kept
-        return hash((kept.tenant, "session", kept.session, kept.agent)) if kept.session else None
-
-    @cached_property
-    def first_key(self) -> int | None:
-        """Key of requests, to any model, with the same first message behind the leading ones; None without one."""
-        kept = self.kept
-        first = next((each for each in kept.text.messages if each.role not in LEADING_ROLES), None)
-        return None if first is None else hash((kept.tenant, bool(kept.agent), first.role, first.text))
-
-    @cached_property
-    def opening_key(self) -> int | None:
-        """Key of requests to the model whose text begins with the same words, but for digits; None without text."""
-        kept = self.kept
-        opening = kept.text.messages[0].text[:_OPENING_CHARACTERS].translate(_NO_DIGITS) if kept.text.messages else ""
-        return hash((self.owner, opening)) if opening else None
-
-    @property
-    def keys(self) -> list[int]:
-        """Its keys in the index of References."""
-        keys = self.whole_key, self.session_key, self.first_key, self.opening_key
-        return [key for key in keys if key is not None]
-
 
 class References:
     """Earlier requests, bounded in bytes and age. Requests of different tenants are never compared.
@@ -218,14 +94,14 @@ class References:
         self._index = TokenIndex(max_bytes // _INDEX_PART)
         self._budget_bytes = max_bytes - memo_bytes - self._index.nbytes
         self._frames = frames or Frames(memo_bytes)
-        self._entries: OrderedDict[int, _KeptEntry] = OrderedDict()
+        self._entries: OrderedDict[int, KeptEntry] = OrderedDict()
         self._entries_bytes = 0
         self._next = 0
         self._models: Counter[str] = Counter()
         self._by_key: dict[int, dict[int, None]] = {}
         self._texts = SharedTexts()
-        self._last: _PromptReading | None = None
-        self._replaced: dict[int, int] = {}
+        self._last: PromptReading | None = None
+        self._later: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -278,10 +154,12 @@ class References:
         if size + shared_bytes > self._max_bytes // _LARGEST_PART:
             self._texts.release(text)
             return -1
-        buffer = self._same_ids(reading)
-        owns_ids = buffer is None
-        if buffer is not None:
-            size -= len(buffer)
+        ids = self._same_ids(reading)
+        owns_ids = ids is None
+        if ids is None:
+            ids = kept.ids
+        else:
+            size -= len(ids)
         number, self._next = self._next, self._next + 1
         before = reading.turn if reading.turn in self._entries else None
         start = total = 0
@@ -291,13 +169,13 @@ class References:
             if self._is_beginning(earlier, reading):
                 start, total, began_tokens = earlier.tokens, earlier.total, earlier.began_tokens
                 self._give_up_ids(earlier)
-                earlier.buffer = kept.ids
-            earlier.after = number
-            self._drop_earlier_turn(before, earlier, kept)
+                earlier.buffer = ids
+                self._note_later(before, number)
+            self._drop_earlier_turn(earlier, kept)
         total = self._write(reading, number, start, total)
-        self._entries[number] = _KeptEntry(
+        self._entries[number] = KeptEntry(
             held,
-            buffer or kept.ids,
+            ids,
             reading.tokens,
             total,
             reading.keys,
@@ -315,13 +193,13 @@ class References:
             self._drop(next(iter(self._entries)))
         return number
 
-    def _same_ids(self, reading: _PromptReading) -> bytes | None:
+    def _same_ids(self, reading: PromptReading) -> bytes | None:
         """The ids of a kept request that sent the same prompt; None for none."""
         numbers = self._by_key.get(reading.whole_key)
         buffer = self._entries[next(reversed(numbers))].buffer if numbers else None
         return buffer if buffer == reading.kept.ids else None
 
-    def _give_up_ids(self, entry: _KeptEntry) -> None:
+    def _give_up_ids(self, entry: KeptEntry) -> None:
         """Let another request with the same ids answer for their bytes, or count them no more."""
         if not entry.owns_ids:
             return
@@ -338,26 +216,26 @@ class References:
                 if each.buffer is entry.buffer:
                     return
 
-    def _write(self, reading: _PromptReading, number: int, start: int, total: int) -> int:
+    def _write(self, reading: PromptReading, number: int, start: int, total: int) -> int:
         """Write a request, with its replies, into the index of ids from a token on. Returns ``Beginnings.total``."""
         ids, owner = reading.kept.ids, reading.owner
         own = Beginnings(ids, owner, start, total) if start else reading.beginnings
         self._index.add(own.hashes, number)
         self._index.add(sampled(reading.passages(start)), number)
-        for reply in [each.ids for each in reading.kept.replies[:_REPLIES] if each.ids]:
+        for reply in [each.ids for each in reading.kept.replies[:REPLIES] if each.ids]:
             behind = Beginnings(ids + reply, owner, reading.tokens, own.total)
             self._index.add(behind.hashes, number)
-            self._index.add(sampled(passages(ids[-PASSAGE_TOKENS * TOKEN_BYTES :] + reply, owner)), number)
+            self._index.add(sampled(passages(ids[-RUN_TOKENS * TOKEN_BYTES :] + reply, owner)), number)
         return own.total
 
     # What is chosen
 
-    def _choose(self, reading: _PromptReading) -> _Choice:
+    def _choose(self, reading: PromptReading) -> Choice:
         if reading.chosen is None:
             reading.chosen = self._by_ids(reading)
         return reading.chosen
 
-    def _by_ids(self, reading: _PromptReading) -> _Choice:
+    def _by_ids(self, reading: PromptReading) -> Choice:
         """The choice, without the texts if the token ids leave no question."""
         kept = reading.kept
         session = self._latest(reading.session_key, kept, _SESSION_REQUESTS)
@@ -393,13 +271,13 @@ class References:
         numbers = {*others, *first, *(each for each in (turn, holder) if each is not None)}
         return self._by_text(reading, session, sorted(numbers, reverse=True))
 
-    def _as_turn(self, reading: _PromptReading, turn: int, session: Sequence[int]) -> _Choice:
+    def _as_turn(self, reading: PromptReading, turn: int, session: Sequence[int]) -> Choice:
         entry = self._entries[turn]
         # The same prompt again continues what the first one continued.
         reading.turn = turn if entry.tokens < reading.tokens else entry.before
         return turn, "session" if session else "conversation"
 
-    def _turn(self, reading: _PromptReading, numbers: Iterable[int]) -> int | None:
+    def _turn(self, reading: PromptReading, numbers: Iterable[int]) -> int | None:
         """Of some requests the one whose prompt is the longest beginning of this one, the latest on a tie."""
         kept, best, longest = reading.kept, None, 0
         for number in numbers:
@@ -410,24 +288,24 @@ class References:
                 best, longest = number, entry.tokens
         return best
 
-    def _is_sent_again(self, number: int, reading: _PromptReading) -> bool:
+    def _is_sent_again(self, number: int, reading: PromptReading) -> bool:
         """Whether others sent the prompt of a turn, too, so that only the reply can tell which one is continued."""
         entry = self._entries[number]
         return entry.tokens < reading.tokens and len(self._by_key[entry.keys[0]]) > 1
 
-    def _is_of_session(self, reading: _PromptReading, number: int, session: Sequence[int]) -> bool:
+    def _is_of_session(self, reading: PromptReading, number: int, session: Sequence[int]) -> bool:
         """Whether a turn is what the session has sent that is nearest to this request."""
         if session:
             return self._near_longest(reading, session) == [number]
         return self._may_be_of_session(number, reading.kept)
 
-    def _latest_like(self, reading: _PromptReading, number: int) -> int:
+    def _latest_like(self, reading: PromptReading, number: int) -> int:
         """The latest turn of a conversation of which an earlier one has the longest common beginning."""
-        while (after := self._entries[number].after) is not None and self._may_be_compared(after, reading.kept):
-            number = after
+        while (later := self._later.get(number)) is not None and self._may_be_compared(later, reading.kept):
+            number = later
         return number
 
-    def _may_continue(self, reading: _PromptReading, entry: _KeptEntry) -> bool:
+    def _may_continue(self, reading: PromptReading, entry: KeptEntry) -> bool:
         """Whether a longer prompt is another turn of the same conversation: not behind system messages alone, nor
         behind a few words of a completion."""
         messages = entry.kept.text.messages
@@ -438,12 +316,12 @@ class References:
         is_single = len(messages) == len(reading.kept.text.messages) == 1
         return is_single and len(messages[0].text) >= _CONTINUED_CHARACTERS
 
-    def _has_moved(self, reading: _PromptReading, number: int) -> bool:
+    def _has_moved(self, reading: PromptReading, number: int) -> bool:
         """Whether a turn on another model is continued here."""
         earlier, thread = self._entries[number].thread, reading.thread
         return thread.continues(earlier) and (self._may_be_of_session(number, reading.kept) or thread.answers(earlier))
 
-    def _holder(self, reading: _PromptReading) -> tuple[int, int | None]:
+    def _holder(self, reading: PromptReading) -> tuple[int, int | None]:
         """The request that has the longest common beginning, perhaps with its reply, the latest on a tie; and how long
         that is at least."""
         found = self._index.find(reading.beginnings.hashes)
@@ -459,7 +337,7 @@ class References:
         same = [] if not reading.tokens else self._latest(reading.whole_key, reading.kept, 1)
         return reading.tokens, next((each for each in same if self._may_be_compared(each, reading.kept)), None)
 
-    def _with_passages(self, reading: _PromptReading, start: int) -> list[int]:
+    def _with_passages(self, reading: PromptReading, start: int) -> list[int]:
         """The requests that have most passages of a prompt from a token on, and more than any two texts have by
         chance."""
         own = reading.passages(start)
@@ -482,16 +360,16 @@ class References:
         return sorted(numbers, key=lambda each: (-times[each], -each))[:_CANDIDATES]
 
     def _successor(self, number: int) -> int:
-        """The request that has replaced a turn of its conversation, or the request itself."""
+        """The first later turn that is kept, of a turn that is not kept any more."""
         path = []
-        while number in self._replaced:
+        while number not in self._entries and number in self._later:
             path.append(number)
-            number = self._replaced[number]
+            number = self._later[number]
         for each in path[:-1]:
-            self._replaced[each] = number
+            self._later[each] = number
         return number
 
-    def _by_text(self, reading: _PromptReading, session: Sequence[int], numbers: Sequence[int]) -> _Choice:
+    def _by_text(self, reading: PromptReading, session: Sequence[int], numbers: Sequence[int]) -> Choice:
         """The choice among some requests, latest first, by what they say."""
         kept = reading.kept
         own = [each for each in numbers if self._entries[each].kept.model == kept.model]
@@ -521,7 +399,7 @@ class References:
         # Subagents of one style resemble each other: nothing that they have in common was changed.
         return None if kept.agent else self._most_similar(reading, own), "similar"
 
-    def _of_session(self, reading: _PromptReading, numbers: Sequence[int], alike: Sequence[int]) -> int | None:
+    def _of_session(self, reading: PromptReading, numbers: Sequence[int], alike: Sequence[int]) -> int | None:
         """Of the last requests of the session, the one with the longest common prefix, the latest on a tie.
 
         None if all belong to other applications (agents call each other) and another request to this one.
@@ -548,7 +426,7 @@ class References:
             ),
         )
 
-    def _without_other_tasks(self, reading: _PromptReading, numbers: Sequence[int]) -> list[int]:
+    def _without_other_tasks(self, reading: PromptReading, numbers: Sequence[int]) -> list[int]:
         """A session's requests without those of other models, but for turns that this request continues.
 
         The same prompt at a second model is that model's first one, unless the session has no request of it: then the
@@ -565,7 +443,7 @@ class References:
             or not (thread.digests or not self._has_same_frame(each, reading))
         ]
 
-    def _of_conversation(self, reading: _PromptReading, numbers: Iterable[int]) -> int | None:
+    def _of_conversation(self, reading: PromptReading, numbers: Iterable[int]) -> int | None:
         """An earlier turn of the same conversation: continued here, a branch, or trimmed at the front."""
         ranks = {each: self._conversation_rank(reading, each) for each in numbers}
         return max(
@@ -574,7 +452,7 @@ class References:
             default=None,
         )
 
-    def _conversation_rank(self, reading: _PromptReading, number: int) -> tuple[int, int] | None:
+    def _conversation_rank(self, reading: PromptReading, number: int) -> tuple[int, int] | None:
         """How near a request is to this one in their conversation; None if they belong to different ones.
 
         A turn that is continued here, with its reply, comes before one without; both before a branch, which only shares
@@ -603,29 +481,29 @@ class References:
             return 0, tail[0]
         return None
 
-    def _is_continued_prompt(self, reading: _PromptReading, entry: _KeptEntry) -> bool:
+    def _is_continued_prompt(self, reading: PromptReading, entry: KeptEntry) -> bool:
         """For completions: whether a prompt is the beginning of this one."""
         messages, earlier = reading.kept.text.messages, entry.kept.text.messages
         if not len(messages) == len(earlier) == 1 or messages[0].role != PROMPT_ROLE or earlier[0].role != PROMPT_ROLE:
             return False
         return len(earlier[0].text) >= _CONTINUED_CHARACTERS and messages[0].text.startswith(earlier[0].text)
 
-    def _is_of_application(self, reading: _PromptReading, number: int, begin: int, end: int) -> bool:
+    def _is_of_application(self, reading: PromptReading, number: int, begin: int, end: int) -> bool:
         """Whether common messages, from one to another, belong to one conversation: those of two applications may both
         begin with a greeting."""
         return reading.thread.is_distinctive(begin, end) or self._has_similar_frame(number, reading)
 
-    def _with_longest_beginning(self, reading: _PromptReading, numbers: Sequence[int]) -> int:
+    def _with_longest_beginning(self, reading: PromptReading, numbers: Sequence[int]) -> int:
         """The request with the longest common prefix: of the same source first, then the latest."""
         return self._preferred(self._near_longest(reading, numbers), reading.kept)
 
-    def _near_longest(self, reading: _PromptReading, numbers: Sequence[int]) -> list[int]:
+    def _near_longest(self, reading: PromptReading, numbers: Sequence[int]) -> list[int]:
         """The requests with the longest common prefix, give or take a few tokens."""
         equal = {each: self._equal(each, reading) for each in numbers}
         longest = max(equal.values(), default=0)
         return [each for each in numbers if equal[each] > longest - _SAME_TOKENS]
 
-    def _most_similar(self, reading: _PromptReading, numbers: Iterable[int]) -> int | None:
+    def _most_similar(self, reading: PromptReading, numbers: Iterable[int]) -> int | None:
         best, best_share = None, 0.0
         for number in numbers:
             share = self._similarity(number, reading)
@@ -644,21 +522,21 @@ class References:
     def _may_be_of_session(self, number: int, kept: KeptRequest) -> bool:
         return not kept.session or self._entries[number].kept.session in ("", kept.session)
 
-    def _is_beginning(self, entry: _KeptEntry, reading: _PromptReading) -> bool:
+    def _is_beginning(self, entry: KeptEntry, reading: PromptReading) -> bool:
         """Whether a whole prompt is the beginning of this one."""
         return 0 < entry.tokens <= reading.tokens and reading.kept.ids.startswith(entry.ids)
 
-    def _equal(self, number: int, reading: _PromptReading) -> int:
+    def _equal(self, number: int, reading: PromptReading) -> int:
         """Length of the common prefix with a request, in tokens."""
         return common_tokens(reading.kept.ids, self._entries[number].ids)
 
-    def _has_same_frame(self, number: int, reading: _PromptReading) -> bool:
+    def _has_same_frame(self, number: int, reading: PromptReading) -> bool:
         return self._frames.of(self._entries[number].kept.text).skeleton == reading.frame.skeleton
 
-    def _has_similar_frame(self, number: int, reading: _PromptReading) -> bool:
+    def _has_similar_frame(self, number: int, reading: PromptReading) -> bool:
         return self._has_same_frame(number, reading) or self._similarity(number, reading) > 0
 
-    def _similarity(self, number: int, reading: _PromptReading) -> float:
+    def _similarity(self, number: int, reading: PromptReading) -> float:
         """How similar the frame of a request is, 0 to 1; 0 if it is of another application."""
         mine, other = reading.frame, self._frames.of(self._entries[number].kept.text)
         if mine.is_opening != other.is_opening:
@@ -683,22 +561,23 @@ class References:
 
     # What is kept
 
-    def _read(self, kept: KeptRequest) -> _PromptReading:
+    def _read(self, kept: KeptRequest) -> PromptReading:
         last = self._last
         # ``find`` and then ``keep`` read the same request.
         if last is None or last.kept.text is not kept.text or last.kept.request_id != kept.request_id:
-            last = self._last = _PromptReading(kept, self._frames, self._texts)
+            last = self._last = PromptReading(kept, self._frames, self._texts)
         return last
 
-    def _drop_earlier_turn(self, number: int, last: _KeptEntry, kept: KeptRequest) -> None:
+    def _note_later(self, number: int, later: int) -> None:
+        """What stands in a turn also stands in a later one, whose ids begin with it."""
+        self._later[number] = later
+        if len(self._later) > _LATER_TURNS:
+            del self._later[next(iter(self._later))]
+
+    def _drop_earlier_turn(self, last: KeptEntry, kept: KeptRequest) -> None:
         before = None if last.before is None else self._entries.get(last.before)
         if before is not None and last.before is not None and _line(before.kept) == _line(last.kept) == _line(kept):
-            if last.ids.startswith(before.ids):
-                # What stands in it also stands in the next one.
-                self._replaced[last.before] = number
             self._drop(last.before)
-            while len(self._replaced) > _REPLACED:
-                del self._replaced[next(iter(self._replaced))]
 
     def expire(self, now: float) -> None:
         """Drop requests older than the TTL; ``now`` is Unix seconds."""

@@ -18,7 +18,8 @@ _DISTINCTIVE_CHARACTERS = 120
 """Messages with this much text are not equal by chance, as greetings are."""
 
 _TAIL_MESSAGES = 64
-_REPLIES = 4
+REPLIES = 4
+"""Of more replies only so many are known again."""
 
 _OUTSIDE = LEADING_ROLES | {PROMPT_ROLE}
 """Roles of messages that belong to no conversation."""
@@ -40,7 +41,7 @@ class Thread:
         self._messages = [each for each in text.messages if each.role not in _OUTSIDE]
         self._characters: list[int] = []
         self.digests = tuple(digests_of(self._messages))
-        texts = [reply.text for reply in replies if reply.text][:_REPLIES]
+        texts = [reply.text for reply in replies if reply.text][:REPLIES]
         # Each with whether it is recognized by itself.
         self._replies = {
             message_digest(Message("assistant", each)): len(each) >= _DISTINCTIVE_REPLY_CHARACTERS for each in texts

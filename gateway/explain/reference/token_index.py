@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gateway.core.prompt import TOKEN_BYTES
+from gateway.explain.reference.overlap import RUN_TOKENS
 
 STEP_TOKENS = 16
 """Beginnings are found up to a multiple of this."""
-
-PASSAGE_TOKENS = 8
-"""The shortest run of tokens that counts as common. Shorter runs occur in any two texts."""
 
 DENSE_TOKENS = 512
 """Of new text up to this length every passage is written."""
@@ -59,21 +57,21 @@ class Beginnings:
 
 
 def passages(ids: bytes, owner: int) -> Hashes:
-    """The hash of each run of ``PASSAGE_TOKENS``, by its first token: the same wherever the run stands.
+    """The hash of each run of ``RUN_TOKENS``, by its first token: the same wherever the run stands.
 
     Args:
         ids: Token ids, little-endian u32.
         owner: Separates those whose requests are never compared: tenants, models.
     """
     numbers = np.frombuffer(ids, np.uint32, len(ids) // TOKEN_BYTES)
-    count = max(len(numbers) - PASSAGE_TOKENS + 1, 0)
+    count = max(len(numbers) - RUN_TOKENS + 1, 0)
     if not count:
         return np.zeros(0, np.uint64)
     sums = np.empty(len(numbers) + 1, np.uint64)
     sums[0] = 0
     np.multiply(numbers, _powers.up_to(len(numbers)), out=sums[1:])
     np.cumsum(sums, out=sums)
-    hashes = sums[PASSAGE_TOKENS:] - sums[:count]
+    hashes = sums[RUN_TOKENS:] - sums[:count]
     hashes *= _powers.inverse_up_to(count)
     hashes ^= np.uint64(~owner & _WORD)
     hashes *= _FACTOR
