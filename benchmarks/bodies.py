@@ -30,7 +30,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.isolation import free_port
+from benchmarks.free_ports import free_port
 from gateway.app import Gateway
 from gateway.config.settings import Settings
 from gateway.http_client.open_files import FileLimits

@@ -33,7 +33,7 @@ import msgspec
 import orjson
 
 from benchmarks.explain import Side, children, one_slice, wait_until_serving
-from benchmarks.isolation import free_port
+from benchmarks.free_ports import free_port
 from benchmarks.overhead.bodies import WORDS
 from gateway.canon.rewrite import rewritten
 from gateway.canon.rule import RuleContext

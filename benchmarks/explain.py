@@ -1,7 +1,7 @@
 """What it costs to explain requests: in the gateway's process, in the one beside it, and for the requests.
 
     python -m benchmarks.explain [--seconds 60] [--slice 10] [--same-core] [--limited]
-                                 [--only handing,working,side-by-side]
+                                 [--only handing,working,side-by-side,kept]
 
 * `handing`: CPU time of the gateway's process for one 10 KB chat request that is not repeated, and for a repeated one:
   putting together what is sent of it, and handing that over (encoding, writing, reading what was counted), with a real
@@ -14,6 +14,8 @@
   explaining process shares the gateway's. Shown are requests per second and CPU time per request of either process, the
   stages' own time from `gateway_overhead_seconds` (the sum over the stages up to the answer of each one's mean, p50 and
   p99, interpolated within the histogram's buckets), the clients' p50 and p99, and memory over time.
+* `kept` (only if it is named): how many earlier prompts the default `explain.reference_mib` holds, of 20 applications:
+  conversations of one request each, and the last two of five turns of each.
 
 Bodies of the two gateways: one third each of next turns, times in front and new prompts, 10 KB each.
 """
@@ -23,6 +25,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -38,15 +41,33 @@ from types import SimpleNamespace
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.explain_records import KINDS, TRAFFIC, DefaultRecords, answered, body_of, prompts, record_of, traffic
-from benchmarks.isolation import free_port
+from benchmarks.explain_records import (
+    KINDS,
+    TRAFFIC,
+    DefaultRecords,
+    answered,
+    body_of,
+    conversation,
+    prompts,
+    record_of,
+    traffic,
+)
+from benchmarks.free_ports import free_port
+from benchmarks.overhead.bodies import WORDS
 from gateway.config.telemetry_settings import ExplainSettings
+from gateway.explain.diff import find_difference
+from gateway.explain.explainer import Explainer
+from gateway.explain.reference import Families, References
+from gateway.explain.seen import PromptHashes
 from gateway.explain.worker import ExplainClient
 from gateway.explain.worker.explain_messages import FrameSplitter, WorkerOptions, encode
 from gateway.explain.worker.explain_parts import ExplainParts
 from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import relax_garbage_collection
 from gateway.explain.worker.repeats import Repeats
+from gateway.tokenize.block_hashes import ChainHasher
+
+_APPLICATIONS = 20
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -128,6 +149,21 @@ def working(count: int) -> None:
             each.append(time.process_time() - start)
         per = (sum(each) + reading) / len(each)
         print(f"  {kind:22} {per * 1e6:8.0f} {reading / len(each) * 1e6:14.0f} {max(each) * 1e6:9.0f}", flush=True)
+
+
+def kept() -> None:
+    rng = random.Random(3)
+    systems = [" ".join(rng.choices(WORDS, k=1000)) for _ in range(_APPLICATIONS)]
+    for turns, conversations in (1, 6000), (5, 6000):
+        references = References(ExplainSettings().reference_mib << 20, 3600.0)
+        explainer = Explainer(PromptHashes(ChainHasher()), references, Families(find_difference), 1_000_000)
+        records = DefaultRecords()
+        for number in range(conversations):
+            whole = conversation(rng, systems[number % _APPLICATIONS], 6)
+            exchanges = [(whole[: 2 * turn], whole[2 * turn]["content"]) for turn in range(1, turns + 1)]
+            for record in records.of(exchanges if turns > 1 else [(whole, "Hello there.")]):
+                explainer.explain(record)
+        print(f"{turns} turns: {len(references):,} requests are kept, of {conversations:,} conversations", flush=True)
 
 
 def loaded_parts(options: WorkerOptions, now: float) -> ExplainParts:
@@ -388,6 +424,8 @@ def main() -> None:
         working(min(args.requests, 800))
     if "side-by-side" in parts:
         side_by_side(args)
+    if "kept" in parts:
+        kept()
 
 
 if __name__ == "__main__":

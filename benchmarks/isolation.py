@@ -21,7 +21,6 @@ import math
 import os
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.free_ports import free_port
 from gateway.core.api_keys import hash_key, new_key
 
 PREFILL_RATE = 8000
@@ -73,12 +73,6 @@ def prompt(seed: str, words: int) -> str:
     language, chance = random.Random(1), random.Random(seed)
     vocabulary = ["".join(language.choices(SYLLABLES, k=language.randint(1, 4))) for _ in range(5000)]
     return " ".join(chance.choices(vocabulary, k=words))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

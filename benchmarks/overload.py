@@ -27,7 +27,8 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.isolation import SECRET, free_port, prompt, running, wait_for
+from benchmarks.free_ports import free_port
+from benchmarks.isolation import SECRET, prompt, running, wait_for
 from gateway.core.api_keys import hash_key, new_key
 
 PREFILL_RATE = 8000

@@ -28,7 +28,8 @@ from typing import Any
 import structlog
 
 import gateway
-from benchmarks.isolation import free_port, wait_for
+from benchmarks.free_ports import free_port
+from benchmarks.isolation import wait_for
 from gateway.app import Gateway
 from gateway.config.settings import load_settings
 from gateway.http_client.open_files import FileLimits

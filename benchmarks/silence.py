@@ -26,7 +26,8 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.isolation import free_port, prompt, running, wait_for
+from benchmarks.free_ports import free_port
+from benchmarks.isolation import prompt, running, wait_for
 
 ENGINES = 4
 CALM_SECONDS, FAULT_SECONDS, AFTER_SECONDS = 8.0, 25.0, 35.0

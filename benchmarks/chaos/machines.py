@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from pathlib import Path
@@ -10,6 +9,8 @@ from types import TracebackType
 
 import httpx
 import yaml
+
+from benchmarks.free_ports import free_port
 
 MODEL = "demo"
 BLOCK_SIZE = 16
@@ -195,10 +196,3 @@ class Machines:
         port = free_port()
         command = [server, "--port", str(port), "--save", "", "--dir", str(self.folder)]
         return Machine("redis", command, "", port, self.folder / "redis.log")
-
-
-def free_port() -> int:
-    """A port that nothing listens on at the moment."""
-    with socket.socket() as sock:
-        sock.bind((_ADDRESS, 0))
-        return int(sock.getsockname()[1])

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from benchmarks.free_ports import free_port
 from benchmarks.overhead.processes import (
     QUIET,
     cpu_seconds,
     engine_command,
-    free_ports,
     gateway_config,
     idle_cpu_seconds,
     memory_mib,
@@ -86,7 +86,7 @@ class Stage:
     def __enter__(self) -> "Stage":
         self._folder = tempfile.TemporaryDirectory(prefix="growth-")
         self.folder = Path(self._folder.name)
-        self.port, *ports = free_ports(self._replicas + 1)
+        self.port, *ports = [free_port() for _ in range(self._replicas + 1)]
         self._processes = [pinned(1, engine_command(ports, self._chunks, *self._engine_options), **QUIET)]
         config = gateway_config(
             self.folder, self.port, [f"http://127.0.0.1:{port}" for port in ports], **self._sections

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.isolation import free_port, wait_for
+from benchmarks.free_ports import free_port
+from benchmarks.isolation import wait_for
 from gateway.config.personal_data_settings import BUILT_IN_KINDS
 from gateway.core.api_keys import hash_key, new_key
 from gateway.core.canonical import RuleName

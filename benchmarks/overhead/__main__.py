@@ -35,13 +35,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.free_ports import free_port
 from benchmarks.overhead.bodies import ONCE, PATHS, write_bodies, write_long_bodies
 from benchmarks.overhead.candidates import Candidate, commands, start
 from benchmarks.overhead.processes import (
     QUIET,
     cpu_seconds,
     engine_command,
-    free_port,
     idle_cpu_seconds,
     memory_mib,
     pinned,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.overhead.processes import QUIET, free_port, gateway_config, pinned, wait_until_serving
+from benchmarks.free_ports import free_port
+from benchmarks.overhead.processes import QUIET, gateway_config, pinned, wait_until_serving
 
 Commands = list[tuple[str, Callable[[int], list[str]]]]
 """Names, and for each the command that serves at a port."""

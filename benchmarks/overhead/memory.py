@@ -13,12 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.free_ports import free_port
 from benchmarks.overhead.bodies import write_bodies, write_turns
 from benchmarks.overhead.candidates import Candidate, commands, start
 from benchmarks.overhead.processes import (
     QUIET,
     engine_command,
-    free_port,
     idle_cpu_seconds,
     memory_mib,
     pinned,

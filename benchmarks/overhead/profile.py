@@ -22,12 +22,12 @@ from collections import Counter
 from pathlib import Path
 
 import gateway
+from benchmarks.free_ports import free_port
 from benchmarks.overhead.bodies import ONCE, PATHS, write_bodies
 from benchmarks.overhead.processes import (
     QUIET,
     cpu_seconds,
     engine_command,
-    free_ports,
     gateway_config,
     pinned,
     run_load,
@@ -96,7 +96,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="profile-"))
     write_bodies(folder, 3)
-    first, second, port = free_ports(3)
+    first, second, port = free_port(), free_port(), free_port()
     config = gateway_config(
         folder, port, [f"http://127.0.0.1:{first}", f"http://127.0.0.1:{second}"], explain={"enabled": False}
     )

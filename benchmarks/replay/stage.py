@@ -8,7 +8,8 @@ from types import TracebackType
 import httpx
 import yaml
 
-from benchmarks.chaos.machines import Gateway, Machine, free_port
+from benchmarks.chaos.machines import Gateway, Machine
+from benchmarks.free_ports import free_port
 from gateway.config.routing_settings import QueueSettings
 from gateway.evaluation.simulation import FleetShape
 

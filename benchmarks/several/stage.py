@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import yaml
 
-from benchmarks.chaos.machines import Gateway, Machine, free_port
+from benchmarks.chaos.machines import Gateway, Machine
+from benchmarks.free_ports import free_port
 from benchmarks.several.recording import MODEL
 from gateway.core.api_keys import hash_key
 

@@ -28,12 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.free_ports import free_port
 from tests.agents.clients import CLIENTS, MODEL, VERSIONS, Client
 from tests.agents.made_up import recording
 from tests.agents.recorder import Exchange, Recorder
 from tests.engine.gateway import PROGRAM
 from tests.engine.replica import Process
-from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 HOME = Path(os.environ.get("AGENTS_HOME") or ROOT / "build" / "agents").resolve()

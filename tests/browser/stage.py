@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from free_ports import free_port
 from patience import HANG_SECONDS
 
+from benchmarks.free_ports import free_port
 from browser.processes import Demo, Engine, Gateway
 from gateway.core.api_keys import hash_key
 

@@ -27,8 +27,8 @@ import httpx
 import openai
 import yaml
 
+from benchmarks.free_ports import free_port
 from tests.deploy.container_tool import NoContainerTool, container_tool
-from tests.free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "prefix-gateway-test"

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.free_ports import free_port
 from tests.engine.replica import MODEL, MODEL_FOLDER, SLOTS, Process
-from tests.free_ports import free_port
 
 PROGRAM = str(Path(sys.executable).with_name("prefix-gateway"))
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import httpx
 
-from tests.free_ports import free_port
+from benchmarks.free_ports import free_port
 
 MODEL = "smollm2"
 BLOCK_SIZE = 32

@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import yaml
 from external import program
-from free_ports import free_port
 from patience import HANG_SECONDS
 from shipped import PROMETHEUS
+
+from benchmarks.free_ports import free_port
 
 SCRAPE_SECONDS = 0.5
 

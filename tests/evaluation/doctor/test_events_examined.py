@@ -2,8 +2,8 @@
 
 import pytest
 from examined_settings import examined, names, only, settings_for
-from free_ports import free_port
 
+from benchmarks.free_ports import free_port
 from gateway.core.engine_facts import EngineFacts, EngineKind
 from gateway.engines import event_sources
 from gateway.evaluation.doctor.engine_probe import EngineProbe, ExaminedReplica

@@ -1,4 +1,4 @@
-"""Ports for servers that a test starts later: nothing else gets them in between."""
+"""Ports for servers that are started later: nothing else gets them in between."""
 
 import socket
 
@@ -6,7 +6,7 @@ _reserved: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A loopback port, reserved for servers of this test run until the process ends.
+    """A loopback port, reserved for servers of this process until it ends.
 
     A bound socket that does not listen keeps it: the kernel gives such a port neither to a connection nor to a server
     that asks for any port, and a server that sets ``SO_REUSEADDR`` (nearly all do) listens on it beside that socket.
