@@ -169,7 +169,7 @@ def test_finding_leads_to_the_rule_that_fixes_it(visit, known: Stage):
         (reported_in_summary(looked_at={"requests": 3, "prompt_tokens": 9}), ["3 requests (20 % of all"]),
         (
             reported_in_summary(looked_at={"conversations": {"tried": 3, "of": 12}}),
-            ["Tried were 3 of the last 12 conversations", "explain.observed_share"],
+            ["Rules were tried on 3 of the last 12 conversations", "explain.observed_share"],
         ),
     ],
     ids=["not looked at", "clean", "no use", "some", "a sample"],

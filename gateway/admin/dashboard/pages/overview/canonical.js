@@ -44,7 +44,7 @@ function Rules({ summary }) {
     </p>
     ${tried < all &&
     html`<p class="hint">
-      Tried were ${count(tried)} of the last ${counted(all, "conversation")}: requests that miss tokens for an avoidable reason or that a
+      Rules were tried on ${count(tried)} of the last ${counted(all, "conversation")}: requests that miss tokens for an avoidable reason or that a
       rule has changed, and a sample of the other conversations (<code>explain.observed_share</code>), whose figures are scaled up.
     </p>`}
     ${worth.length > 0 &&
