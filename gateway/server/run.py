@@ -46,9 +46,9 @@ _FEW_FILES = 16_384
 _AGAIN_SECONDS = 0.2
 """Requests that came in while the port was being closed are ended that much later."""
 
-_FORCED_SECONDS = 3.0
+_FORCED_SECONDS = 6.0
 """Seconds after the grace period until the process is ended by force. The steps before have limits of their own, less
-than two seconds together."""
+than two seconds together; the rest is for a machine that stalls. Deployments give ten."""
 
 _SWITCH_SECONDS = 0.001
 """After which the event loop gets the interpreter lock from a thread that computes. Every call to the system gives it

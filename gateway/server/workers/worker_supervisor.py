@@ -31,7 +31,7 @@ from gateway.server.workers.worker_client import WorkerClient
 from gateway.server.workers.worker_process import WorkerProcess, WorkerStart
 from gateway.tasks import TaskGroupOwner
 
-_PATIENCE_SECONDS = 3.5
+_PATIENCE_SECONDS = 6.5
 """Seconds after the grace period; workers that are still running then are killed."""
 _LOOK_SECONDS = 2.0
 """Interval of the liveness check of the workers and the explain worker."""
