@@ -20,6 +20,9 @@ from gateway.routing import LearnedRates
 EXACT_SOURCES = (TokenSource.LOCAL, TokenSource.ENGINE_RENDER, TokenSource.ENGINE_TOKENIZE)
 """Sources of token ids by which the gateway counts a prompt's tokens exactly."""
 
+_CLOCK_SECONDS = 0.0005
+"""The event loop counts whole milliseconds: an answer within one takes no time by its clock."""
+
 
 def confirmed_tokens(request: ChatRequest, prompt: TokenizedPrompt, outcome: Outcome) -> int | None:
     """Hit tokens reported by the engine; None if the report cannot be compared with the prediction.
@@ -57,13 +60,13 @@ def learn(speed: LearnedRates, outcome: Outcome, prefill_ahead: int, uncached_to
     """
     prefill = prefill_ahead + uncached_tokens
     if outcome.ttft_seconds is not None:
-        speed.observe_first_token(prefill, outcome.ttft_seconds)
+        speed.observe_first_token(prefill, max(outcome.ttft_seconds, _CLOCK_SECONDS))
     if outcome.ending is not Ending.COMPLETE or outcome.usage is None:
         return
     completion = outcome.usage.completion_tokens
     if outcome.ttft_seconds is not None:
         speed.observe_decode(completion - 1, outcome.seconds - outcome.ttft_seconds)
-    speed.observe_request(prefill, completion, outcome.seconds, streamed=outcome.streamed)
+    speed.observe_request(prefill, completion, max(outcome.seconds, _CLOCK_SECONDS), streamed=outcome.streamed)
 
 
 class _Message(msgspec.Struct, gc=False):

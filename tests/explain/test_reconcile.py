@@ -137,6 +137,14 @@ def test_broken_stream_teaches_only_what_it_showed():
     assert speed.rates.decode_seconds_per_token == RATES.decode_seconds_per_token
 
 
+def test_answers_faster_than_the_clock_are_learned_as_well():
+    speed = LearnedRates(RATES)
+    for _ in range(3):
+        learn(speed, outcome(Usage(10, 2, 0), ttft=0.0, seconds=0.0, streamed=True), 0, 10)
+    assert speed.longest_first_content(10, streamed=True) < 60
+    assert speed.longest_first_content(10, streamed=False) < 60
+
+
 def test_chains_of_an_extended_prompt_share_their_beginning():
     hasher = ChainHasher()
     chain = hasher.chain(1, b"\1\0\0\0" * 40, 16)

@@ -143,7 +143,8 @@ class Shell:
 
 
 def same(shown: str, seen: str) -> bool:
-    """Whether two outputs are equal but for what differs from run to run, and numbers by 10 % or a few tokens."""
+    """Whether two outputs are equal but for what differs from run to run, and numbers by 15 % or a few tokens: how many requests
+    are tried with rules depends on how soon a tokenizer is loaded."""
     first, second = _masked(shown), _masked(seen)
     if _NUMBER.sub("#", first) != _NUMBER.sub("#", second):
         return False
@@ -152,7 +153,7 @@ def same(shown: str, seen: str) -> bool:
 
 def _near(one: str, other: str) -> bool:
     first, second = (float(each.replace(",", "")) for each in (one, other))
-    return abs(first - second) <= max(0.1 * first, 8)
+    return abs(first - second) <= max(0.15 * first, 8)
 
 
 def _masked(text: str) -> str:
