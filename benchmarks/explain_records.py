@@ -92,7 +92,7 @@ def answered(messages: list[dict[str, str]], number: int) -> SimpleNamespace:
         identity=NO_IDENTITY,
         dialect="",
         body=body_of(messages),
-        fields={},
+        fields={"messages": messages},
         stream=False,
         received_at=time.monotonic(),
         warmup_target=None,

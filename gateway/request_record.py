@@ -158,24 +158,37 @@ def request_record(
         request.caller.application.counted_as if request.caller.application is not None else "",  # prompt
         request.identity,
         request.dialect,
+        opening_hash(request.fields) if with_text else 0,
+        turn_of(request.fields) if with_text else 0,
     )
 
 
 def conversation_hash(encoded: Encoded) -> int:
-    """32 bits that the turns of a conversation share: of its session; else of the beginning and the end of its first
-    message behind the leading ones, or of the beginning of a prompt without messages."""
+    """32 bits that the turns of a conversation share: of its session, else ``opening_hash``; other ones for each
+    tenant."""
     request = encoded.request
-    named = request.identity.session if request.identity.is_exact else ""
-    if not named:
-        messages = request.fields.get("messages")
-        if isinstance(messages, list):
-            followed = (each for each in messages[:_HASHED_PARTS] if each.get("role") not in _LEADING_ROLES)
-            first: Mapping[str, Any] = next(followed, {})
-            text = _text(first.get("content"))
-            named = text[:_HASHED_CHARACTERS] + text[-_HASHED_CHARACTERS:]
-        else:
-            named = _text(request.fields.get("prompt"))[:_HASHED_CHARACTERS]
+    named = request.identity.session if request.identity.is_exact else str(opening_hash(request.fields))
     return zlib.crc32(f"{request.caller.tenant.id}\n{named}".encode("utf-8", "replace"))
+
+
+def opening_hash(fields: Mapping[str, Any]) -> int:
+    """32 bits of the beginning and the end of a body's first message behind the leading ones, or of the beginning of a
+    prompt without messages; 0 for none."""
+    messages = fields.get("messages")
+    if isinstance(messages, list):
+        followed = (each for each in messages[:_HASHED_PARTS] if each.get("role") not in _LEADING_ROLES)
+        first: Mapping[str, Any] = next(followed, {})
+        text = _text(first.get("content"))
+        text = text[:_HASHED_CHARACTERS] + text[-_HASHED_CHARACTERS:]
+    else:
+        text = _text(fields.get("prompt"))[:_HASHED_CHARACTERS]
+    return zlib.crc32(text.encode("utf-8", "replace"))
+
+
+def turn_of(fields: Mapping[str, Any]) -> int:
+    """Number of a body's user messages."""
+    messages = fields.get("messages")
+    return sum(each.get("role") == "user" for each in messages) if isinstance(messages, list) else 0
 
 
 def _text(value: object) -> str:

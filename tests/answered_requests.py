@@ -3,6 +3,8 @@
 from array import array
 
 from gateway.core.explanation import ReplicaPrefix, RequestRecord, SpaceKey
+from gateway.explain.bodies import parsed
+from gateway.request_record import opening_hash, turn_of
 
 
 def ids(tokens):
@@ -54,4 +56,8 @@ def answered(**about):
         "stages": (("encode", 0.002), ("hash", 0.0005), ("place", 0.0002)),
         "warming": False,
     }
+    body = parsed(about["body"]) if about.get("body") else {}
+    messages = body.get("messages") if isinstance(body, dict) else None
+    if not isinstance(messages, list) or all(isinstance(each, dict) for each in messages):
+        fields |= {"opening": opening_hash(body or {}), "turn": turn_of(body or {})}
     return RequestRecord(**fields | about)

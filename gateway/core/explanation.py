@@ -141,6 +141,8 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
             chose; empty for none.
         identity: As in ``ChatRequest``.
         dialect: Likewise.
+        opening: As ``request_record.opening_hash``.
+        turn: Number of its user messages.
         number: Names it in later ``RepeatedRequest`` messages; 0 if none will refer to it.
     """
 
@@ -189,6 +191,8 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prompt: str = ""
     identity: RequestIdentity = NO_IDENTITY
     dialect: str = ""
+    opening: int = 0
+    turn: int = 0
     number: int = 0
 
     @property

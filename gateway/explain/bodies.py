@@ -1,13 +1,12 @@
 """Parses request bodies, as engines do: any body that an engine accepts can be read.
 
-What is known of a prompt is not worked out again: ``Bodies`` remembers the texts of bodies, and ``TextMemo`` what else
-was derived from a text.
+The texts of the latest bodies are remembered.
 """
 
 import json
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import orjson
 from xxhash import xxh3_128_digest
@@ -20,7 +19,6 @@ _ENTRY_BYTES = 500
 _PART_BYTES = 300
 _TEXT = attrgetter("text")
 _RAW = attrgetter("raw")
-_V = TypeVar("_V")
 
 
 def parsed(body: bytes) -> Mapping[str, Any] | None:
@@ -47,28 +45,6 @@ def weight_of(text: PromptText) -> int:
     parts = len(text.messages) + len(text.tools)
     characters = sum(map(len, map(_TEXT, text.messages))) + 2 * sum(map(len, map(_RAW, text.tools)))
     return _ENTRY_BYTES + _PART_BYTES * parts + characters
-
-
-class TextMemo(Generic[_V]):
-    """Values derived from texts, found by the object of a text: texts are frozen, and ``Bodies`` returns the same one
-    for the same body. Bounded in bytes of the texts."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._known: BoundedCache[int, tuple[PromptText, _V]] = BoundedCache(max_weight=max_bytes)
-
-    def get(self, text: PromptText) -> _V | None:
-        """The value of a text; None for none."""
-        known = self._known.get(id(text))
-        # The entry keeps its text alive, so that its id stays unique.
-        return None if known is None else known[1]
-
-    def put(self, text: PromptText, value: _V) -> None:
-        """Remember the value of a text."""
-        self._known.put(id(text), (text, value), weight=weight_of(text))
-
-    def clear(self) -> None:
-        """Forget all texts."""
-        self._known.clear()
 
 
 class Bodies:

@@ -33,14 +33,7 @@ from gateway.explain.bodies import Bodies
 from gateway.explain.comparison import Compared, compare, diagnosed
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
-from gateway.explain.prompt_text import PromptText
-from gateway.explain.reference import (
-    Families,
-    KeptRequest,
-    ReferenceMatch,
-    References,
-    leading_hash,
-)
+from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References
 from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
 from gateway.explain.seen.seen_prompts import changed
 
@@ -51,13 +44,8 @@ _EXCLUDED = {
     "pinned": Reason.PINNED,
 }
 
-_NO_TEXT = PromptText(())
-
 _SENT_ONCE = 32
-"""Requests with leading messages of their own that are counted for their client families when these are asked for."""
-
-_Leading = tuple[str, str, int]
-"""Tenant, model and ``leading_hash``."""
+"""Requests like no other that are counted for their client families when these are asked for."""
 
 _NAMED = 10_000
 """Requests that clients can name, also those whose texts are not kept any more."""
@@ -91,8 +79,8 @@ class Explainer:
         self._references = references
         self._families = families
         self._numbers: BoundedCache[tuple[str, str], int] = BoundedCache(_NAMED)
-        self._leading: BoundedCache[_Leading, bool] = BoundedCache(_NAMED)
-        self._sent_once: dict[_Leading, tuple[int, bool]] = {}
+        self._variants: BoundedCache[int, int] = BoundedCache(_NAMED)
+        self._sent_once: dict[int, bool] = {}
         self._turns = SlotTurns()
         self._forgot_at = 0.0
         self._places: Sequence[DocumentPlace] = ()
@@ -128,7 +116,7 @@ class Explainer:
         if not record.parts or record.block_size < 1:
             return _counted(record)
         self._forget_texts(record.at)
-        kept = _kept(record, self._bodies.text(record.endpoint, record.body) or _NO_TEXT)
+        kept = _kept(record, self._bodies)
         held = max((holder.held_tokens for holder in record.holders), default=0)
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
@@ -138,8 +126,10 @@ class Explainer:
         turn_before = found.reference if found and found.same_conversation else None
         conversation = record.session or (turn_before.conversation if turn_before else record.request_id)
         if record.held_out is not HeldOut.SALTED:
-            self._remember(record, msgspec.structs.replace(kept, conversation=conversation))
-        slot = learned_slot(found.reference.text, kept.text, explanation.difference) if found else None
+            self._remember(record, msgspec.structs.replace(kept, conversation=conversation), found)
+        slot = None
+        if found is not None and explanation.difference is not None:
+            slot = learned_slot(found.reference.text, kept.text, explanation.difference)
         before = turn_before.request_id if turn_before else None
         slot = self._turns.take(record.tenant, record.request_id, before, slot)
         return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
@@ -149,10 +139,9 @@ class Explainer:
         numbers = [self._numbers.peek((record.tenant, each)) for each in requests_named(named)]
         if (number := next((each for each in numbers if each is not None), None)) is None:
             return NOT_FOUND
-        text = self._bodies.text(record.endpoint, record.body)
-        if text is None or len(record.parts) != 1 or record.block_size < 1:
+        if self._bodies.text(record.endpoint, record.body) is None or len(record.parts) != 1 or record.block_size < 1:
             return UNAVAILABLE
-        kept = _kept(record, text)
+        kept = _kept(record, self._bodies)
         found = self._references.numbered(number, kept)
         if found is None or found.reference.where.variant != record.where.variant:
             return UNAVAILABLE
@@ -165,37 +154,40 @@ class Explainer:
         """Take note of a request with the prompt of an explained one: it can be named and counted as well."""
         number = self._numbers.peek((earlier.tenant, earlier.request_id))
         self._numbers.put((record.tenant, record.request_id), -1 if number is None else number)
-        kept = None if number is None else self._references.kept(number)
-        if kept is not None:
-            self._families.note(
-                msgspec.structs.replace(kept, source=record.source), record.at, tools_first=record.tools_first
-            )
+        variant = None if number is None else self._variants.peek(number)
+        if variant is not None:
+            self._families.count(record.tenant, record.model, record.source, variant, record.at)
 
     def families_shown(self, now: float, model: str | None = None, tenant: str | None = None) -> list[dict[str, Any]]:
-        """As ``Families.shown``, of all requests but those whose leading messages were sent only once, long ago."""
-        for number, tools_first in self._sent_once.values():
+        """As ``Families.shown``, of all requests but those like no other that were sent long ago."""
+        for number, tools_first in self._sent_once.items():
             self._note(number, tools_first=tools_first)
         self._sent_once.clear()
         return self._families.shown(now, model, tenant)
 
-    def _count(self, kept: KeptRequest, number: int, record: RequestRecord) -> None:
-        """Count a request for its client family, but only later if its leading messages were never sent before: reading
-        those of every prompt would take longer than all else, and what is sent once is typical of no family."""
-        key = kept.tenant, kept.model, leading_hash(kept.text)
-        if self._leading.get(key) is None:
-            self._leading.put(key, True)
-            self._sent_once[key] = number, record.tools_first
+    def _count(self, number: int, record: RequestRecord, found: ReferenceMatch | None) -> None:
+        """Count a request for its client family, but only later if it is like no other: reading the leading messages
+        of every prompt would take longer than all else, and what is sent once is typical of no family."""
+        if found is None:
+            self._sent_once[number] = record.tools_first
             if len(self._sent_once) > _SENT_ONCE:
                 del self._sent_once[next(iter(self._sent_once))]
             return
-        if (first := self._sent_once.pop(key, None)) is not None:
-            self._note(first[0], tools_first=first[1])
-        self._families.note(kept, record.at, tools_first=record.tools_first)
+        before = found.number
+        if self._variants.peek(before) is None:
+            self._sent_once.pop(before, None)
+            self._note(before, tools_first=record.tools_first)
+        variant = self._variants.peek(before) if found.is_turn else None
+        # A turn that begins with the whole one before has its leading messages.
+        if variant is not None and self._families.count(record.tenant, record.model, record.source, variant, record.at):
+            self._variants.put(number, variant)
+        else:
+            self._note(number, tools_first=record.tools_first)
 
     def _note(self, number: int, *, tools_first: bool) -> None:
         kept = self._references.kept(number)
         if kept is not None:
-            self._families.note(kept, kept.at, tools_first=tools_first)
+            self._variants.put(number, self._families.note(kept, kept.at, tools_first=tools_first))
 
     def _forget_texts(self, now: float) -> None:
         """Drop what is remembered of texts besides the references, once in a TTL, so that none is kept for longer."""
@@ -206,7 +198,7 @@ class Explainer:
             self._families.forget_texts()
             forget_texts()
 
-    def _remember(self, record: RequestRecord, kept: KeptRequest) -> None:
+    def _remember(self, record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None) -> None:
         replies = [reply.ids for reply in record.replies if reply.ids] if len(record.parts) == 1 else []
         for ids in replies:
             self._memory.remember(record, record.parts[0], ids)
@@ -215,7 +207,8 @@ class Explainer:
         if record.is_reported:
             number = self._references.keep(kept, record.at)
             self._numbers.put((record.tenant, record.request_id), number)
-            self._count(kept, number, record)
+            if number >= 0:
+                self._count(number, record, found)
 
 
 def _counted(record: RequestRecord) -> Explanation:
@@ -269,7 +262,7 @@ def _explained(
     ladder.climb_by(ladder.at + round(behind * scale), [(dropped, Reason.TEMPLATE_DROPPED), (0, reason)])
     is_new = compared is None and not other
     ladder.climb(ladder.prompt_tokens, Reason.FIRST_SEEN if is_new else Reason.NEW_CONTENT)
-    return _explanation(record, ladder, compared, turn=kept.text.turn, was_skipped=False)
+    return _explanation(record, ladder, compared, turn=record.turn, was_skipped=False)
 
 
 def _begun(record: RequestRecord, seen_tokens: int) -> Ladder:
@@ -324,7 +317,7 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     )
 
 
-def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:
+def _kept(record: RequestRecord, bodies: Bodies) -> KeptRequest:
     return KeptRequest(
         request_id=record.request_id,
         at=record.at,
@@ -334,8 +327,12 @@ def _kept(record: RequestRecord, text: PromptText) -> KeptRequest:
         session=record.session if record.identity.is_exact else "",
         agent=record.identity.agent,
         where=record.where,
-        text=text,
-        ids=b"".join(record.parts),
+        endpoint=record.endpoint,
+        body=record.body,
+        ids=record.parts[0] if len(record.parts) == 1 else b"".join(record.parts),
+        bodies=bodies,
+        opening=record.opening,
+        turn=record.turn,
         replies=_replies(record),
     )
 

@@ -125,11 +125,6 @@ class PromptText(msgspec.Struct, frozen=True):
             count += 1
         return self.messages[:count]
 
-    @property
-    def turn(self) -> int:
-        """Number of user messages."""
-        return [message.role for message in self.messages].count("user")
-
 
 class KnownParts:
     """Tools and messages with tool calls of earlier bodies, which take long to read.

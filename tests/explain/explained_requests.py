@@ -27,7 +27,9 @@ def request(text: str | None = "Hello.", **fields: Any) -> RequestRecord:
     body = b'{"messages":[{"role":"user","content":%b}]}' % msgspec.json.encode(text)
     tokens = fields.get("own_tokens", PLAIN.own_tokens)
     ids = b"".join((number % 50_000).to_bytes(4, "little") for number in range(tokens))
-    return msgspec.structs.replace(PLAIN, **({"body": body, "parts": (ids,)} | fields))
+    return msgspec.structs.replace(
+        PLAIN, **({"body": body, "parts": (ids,), "opening": hash(text), "turn": 1} | fields)
+    )
 
 
 def each_block(lost):

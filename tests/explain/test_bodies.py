@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from gateway.explain.bodies import Bodies, TextMemo, parsed
-from gateway.explain.prompt_text import KnownParts, Message, PromptText
+from gateway.explain.bodies import Bodies, parsed
+from gateway.explain.prompt_text import KnownParts
 
 CHAT = "/v1/chat/completions"
 
@@ -113,16 +113,3 @@ def test_a_forgotten_body_is_not_taken_for_a_request_without_one():
     key = bodies.key(b'{"messages": []}')
     bodies.forget()
     assert bodies.key(b"") != key
-
-
-def test_values_of_texts_are_bounded_in_bytes():
-    memo: TextMemo[int] = TextMemo(10_000)
-    texts = [PromptText((Message("user", f"{number:2000d}"),)) for number in range(9)]
-    for number, text in enumerate(texts):
-        memo.put(text, number)
-    found = [memo.get(text) for text in texts]
-    assert found[-1] == 8
-    assert found[0] is None
-    assert 2 <= sum(each is not None for each in found) <= 5
-    memo.clear()
-    assert memo.get(texts[-1]) is None

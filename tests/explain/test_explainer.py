@@ -1,6 +1,7 @@
 """Where every prompt token of a request went."""
 
 import tracemalloc
+import zlib
 from array import array
 
 import orjson
@@ -594,8 +595,16 @@ RULES = " ".join(f"Rule {number}: answer questions about shelf {number} of the s
 
 def sent(explainer, number, source, *leading):
     body = chat(*leading, f"Question {number}", roles=("system",) * len(leading) + ("user",))
-    tokens = range(100 * number, 100 * number + 40)
-    explainer.explain(asked(tokens, body, at=number, source=source, request_id=f"{source}-{number}"))
+    words = " ".join([*leading, f"Question {number}"]).split()
+    explainer.explain(
+        asked(
+            [zlib.crc32(word.encode()) for word in words],
+            body,
+            at=number,
+            source=source,
+            request_id=f"{source}-{number}",
+        )
+    )
 
 
 def shown(explainer):

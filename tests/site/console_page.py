@@ -143,8 +143,10 @@ class Shell:
 
 
 def same(shown: str, seen: str) -> bool:
-    """Whether two outputs are equal but for what differs from run to run, and numbers by 15 % or a few tokens: how many requests
-    are tried with rules depends on how soon a tokenizer is loaded."""
+    """Whether two outputs are equal but for what differs from run to run, and numbers by 15 % or a few tokens.
+
+    How many requests are tried with rules depends on how soon a tokenizer is loaded.
+    """
     first, second = _masked(shown), _masked(seen)
     if _NUMBER.sub("#", first) != _NUMBER.sub("#", second):
         return False

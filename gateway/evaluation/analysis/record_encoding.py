@@ -21,6 +21,7 @@ from gateway.evaluation.analysis.analysis_options import AnalysisOptions
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.logs.logged_request import LoggedRequest, UnreadableEntry
 from gateway.explain.worker.explain_messages import ModelOptions
+from gateway.request_record import opening_hash, turn_of
 from gateway.tokenize.encoder import check_size, stand_in
 from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
@@ -155,6 +156,8 @@ class RecordEncoding:
             stages=(),
             warming=False,
             canonical=_OBSERVED if self._options.with_rules and with_text else Canonicalized(),
+            opening=opening_hash(request.fields),
+            turn=turn_of(request.fields),
         )
 
     def _encoder(self, model: str) -> LocalEncoder | None:

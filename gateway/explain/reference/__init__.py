@@ -1,11 +1,11 @@
 """Chooses the earlier request that a request is compared with, and measures their overlap.
 
-In: a ``KeptRequest`` with text and token ids. Out: a ``ReferenceMatch`` (``References.find``), tokens in common, and
+In: a ``KeptRequest`` with body and token ids. Out: a ``ReferenceMatch`` (``References.find``), tokens in common, and
 the differences between client families (``Families``). Start with ``references``; ``frame`` defines when two prompts
 belong to one application, ``thread`` when two belong to one conversation.
 """
 
-from gateway.explain.reference.families import Families, leading_hash
+from gateway.explain.reference.families import Families
 from gateway.explain.reference.frame import Frames
 from gateway.explain.reference.kept_request import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.overlap import common_tokens, tokens_behind
@@ -19,6 +19,5 @@ __all__ = [
     "ReferenceMatch",
     "References",
     "common_tokens",
-    "leading_hash",
     "tokens_behind",
 ]

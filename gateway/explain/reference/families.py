@@ -12,16 +12,15 @@ from math import inf
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from xxhash import xxh3_64_intdigest
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import Difference
 from gateway.core.reasons import Reason
+from gateway.explain.bodies import weight_of
 from gateway.explain.prompt_text import LEADING_ROLES, Message, PromptText, questions_in_front
 from gateway.explain.reference.family_variants import FamilyVariants, Matching, Variant, VariantCounts, likeness_of
 from gateway.explain.reference.frame import Frames, frame_messages, masked
 from gateway.explain.reference.kept_request import KeptRequest
-from gateway.explain.reference.shared_texts import text_bytes
 
 _SLOT_SECONDS = 300
 _SLOTS = 12
@@ -39,7 +38,6 @@ _MEMO_PART = 8
 _SHOWN_PART = 4
 _SHOWN_BYTES = 1_500
 _SHOWN = 100
-_HEXADECIMAL = b"0123456789abcdefABCDEF-"
 
 _PER_REQUEST = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID, Reason.USER_DATA})
 """Reasons for which any two requests differ, also of one family."""
@@ -91,25 +89,39 @@ class Families:
         """Approximate memory."""
         return self._bytes
 
-    def note(self, kept: KeptRequest, now: float, *, tools_first: bool = False) -> None:
-        """Count a request, unless it has no leading messages and tools, or huge ones. ``now`` is Unix seconds."""
+    def note(self, kept: KeptRequest, now: float, *, tools_first: bool = False) -> int:
+        """Count a request, unless it has no leading messages and tools, or huge ones. ``now`` is Unix seconds.
+
+        Returns:
+            The number of its variant, for ``count``.
+        """
         shown = self._read(kept.text)
         if shown is None or shown.size > self._budget_bytes // _LARGEST_PART:
-            return
+            return 0
         own, hidden, number = shown.own, shown.hidden, shown.number
-        slot = int(now // _SLOT_SECONDS)
         sent = self._sent_by((kept.tenant, kept.model))
         if number not in sent.variants:
             while len(sent.variants) >= _VARIANTS_IN_ALL:
                 self._drop_variant(sent, next(iter(sent.variants)))
             sample = replace(shown.front, messages=(*shown.front.messages, *hidden))
-            size = shown.size + _VARIANT_BYTES + text_bytes(PromptText(hidden))
+            size = shown.size + _VARIANT_BYTES + weight_of(PromptText(hidden))
             sent.variants[number] = Variant(sample, own, len(hidden), self._frames, tools_first, size)
             self._bytes += size
-        sent.variants.move_to_end(number)
-        self._count(sent, kept.source, number, slot)
-        while self._bytes > self._budget_bytes:
-            self._drop_oldest()
+        self.count(kept.tenant, kept.model, kept.source, number, now)
+        return number
+
+    def count(self, tenant: str, model: str, source: str, number: int, now: float) -> bool:
+        """Count a request of a variant, 0 for none; returns whether the variant is still known."""
+        sent = self._sent.get((tenant, model))
+        if number and (sent is None or number not in sent.variants):
+            return False
+        if number and sent is not None:
+            self._sent.move_to_end((tenant, model))
+            sent.variants.move_to_end(number)
+            self._count(sent, source, number, int(now // _SLOT_SECONDS))
+            while self._bytes > self._budget_bytes:
+                self._drop_oldest()
+        return True
 
     def forget_texts(self) -> None:
         """Drop what is remembered of prompts; it is worked out again when needed."""
@@ -264,13 +276,6 @@ class Families:
             self._bytes -= _APPLICATION_BYTES
 
 
-def leading_hash(text: PromptText) -> int:
-    """A hash of the leading messages and tools of a prompt, equal if only numbers and hexadecimal ids differ."""
-    parts = [*[each.text for each in frame_messages(text)], *[tool.name for tool in text.tools]]
-    letters = [each.encode("utf-8", "replace").translate(None, _HEXADECIMAL) for each in parts]
-    return xxh3_64_intdigest(b"\0".join(letters))
-
-
 def _rarest(counts: Mapping[int, Mapping[int, int]], kept: int) -> int:
     """The variant with the fewest requests, the oldest on a tie; never ``kept``."""
     rarest, fewest = 0, inf
@@ -297,7 +302,7 @@ def _hidden_questions(text: PromptText) -> tuple[Message, ...]:
 
 
 def _bytes_of(text: PromptText) -> int:
-    return text_bytes(text) + sum(map(len, text.arguments.values()))
+    return weight_of(text) + sum(map(len, text.arguments.values()))
 
 
 def _asked(sample: PromptText) -> PromptText:

@@ -1,4 +1,7 @@
-"""A request as it is kept for comparison, as it is read when it is compared, and what is found for it."""
+"""A request as it is kept for comparison, as it is read when it is compared, and what is found for it.
+
+A kept request is its body and its token ids, unread. Its text is read when a later one has to be compared with it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +13,16 @@ from xxhash import xxh3_64_intdigest
 
 from gateway.core.explanation import ReplyChoice, SpaceKey
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.explain.prompt_text import LEADING_ROLES, PromptText
+from gateway.explain.bodies import Bodies
+from gateway.explain.prompt_text import PromptText
 from gateway.explain.reference.frame import Frame, Frames
-from gateway.explain.reference.shared_texts import SharedTexts
 from gateway.explain.reference.thread import Thread
 from gateway.explain.reference.token_index import Beginnings, Hashes, passages
 
-_OPENING_CHARACTERS = 600
-_NO_DIGITS = str.maketrans("", "", "0123456789")
+_OPENING_BYTES = 700
+_MESSAGES = b'"messages"'
+_DIGITS = b"0123456789"
+_NO_TEXT = PromptText(())
 
 ChosenBy = Literal["session", "conversation", "skeleton", "similar", "beginning"]
 
@@ -33,8 +38,12 @@ class KeptRequest(msgspec.Struct, frozen=True):
         source: Client family.
         session: Session named by the client, if that is one conversation; empty for none.
         where: Its prefix space.
-        text: Its prompt.
+        endpoint: Path of the request.
+        body: Its body, JSON.
         ids: The prompt's token ids, little-endian u32.
+        bodies: Reads bodies.
+        opening: As in ``RequestRecord``.
+        turn: Likewise.
         replies: Replies of the engine.
         agent: The subagent that sent it; empty for the main one.
         conversation: As in ``Explanation``.
@@ -47,42 +56,58 @@ class KeptRequest(msgspec.Struct, frozen=True):
     source: str
     session: str
     where: SpaceKey
-    text: PromptText
+    endpoint: str
+    body: bytes
     ids: bytes
+    bodies: Bodies
+    opening: int = 0
+    turn: int = 0
     replies: tuple[ReplyChoice, ...] = ()
     agent: str = ""
     conversation: str = ""
+
+    @property
+    def text(self) -> PromptText:
+        """Its prompt; without parts if its body cannot be read."""
+        return self.bodies.text(self.endpoint, self.body) or _NO_TEXT
 
 
 class ReferenceMatch(msgspec.Struct, frozen=True):
     """The earlier request to compare with.
 
     Attributes:
+        number: Its number.
         reference: The earlier request.
         chosen_by: What both have in common.
         same_conversation: Whether both belong to one conversation, so a difference is an edit of its history.
         equal: Length of the common prefix of both prompts, in tokens.
         is_rest_new: Whether it is known that nothing behind the common prefix stands in the reference as well.
+        is_turn: Whether the request begins with the whole reference, and continues its conversation.
     """
 
+    number: int
     reference: KeptRequest
     chosen_by: ChosenBy
     same_conversation: bool
     equal: int
     is_rest_new: bool = False
+    is_turn: bool = False
 
 
 Choice = tuple[int | None, ChosenBy]
 """The number of a request, None for none, and how it was chosen."""
 
 
-@dataclass
+@dataclass(slots=True)
 class KeptEntry:
-    """A kept request.
+    """A kept request. The turn that follows it holds nearly the same bytes: it shares them.
 
     Attributes:
-        kept: The request, without its ids.
-        buffer: Its ids, perhaps with those of the turn that follows: both hold the same bytes.
+        kept: The request, without its ids and body.
+        held_ids: Its ids, perhaps with more behind them.
+        held_body: Its body, or another one that begins alike.
+        body_begins: Bytes of ``held_body`` that its body begins with.
+        body_ends: The rest of its body.
         tokens: Number of its ids.
         total: ``Beginnings.total`` of them.
         keys: As ``PromptReading.keys``.
@@ -90,30 +115,30 @@ class KeptEntry:
         began_tokens: Length of the first known prompt of its conversation. A prompt with as much in common belongs to
             it.
         size: Bytes of its own data.
-        texts: Holds its messages.
-        owns_ids: Whether ``size`` has the bytes of ``buffer``, of which others may hold the same object.
     """
 
     kept: KeptRequest
-    buffer: bytes
+    held_ids: bytes
+    held_body: bytes
+    body_begins: int
+    body_ends: bytes
     tokens: int
     total: int
     keys: Sequence[int]
     before: int | None
     began_tokens: int
     size: int
-    texts: SharedTexts
-    owns_ids: bool = True
 
     @property
     def ids(self) -> bytes:
         """Its ids."""
-        return self.buffer[: self.tokens * TOKEN_BYTES]
+        return self.held_ids[: self.tokens * TOKEN_BYTES]
 
-    @cached_property
-    def thread(self) -> Thread:
-        """Its messages."""
-        return Thread(self.kept.text, self.kept.replies, self.texts.digests)
+    @property
+    def whole(self) -> KeptRequest:
+        """The request."""
+        body = self.held_body[: self.body_begins] + self.body_ends if self.body_ends else self.held_body
+        return msgspec.structs.replace(self.kept, ids=self.ids, body=body)
 
 
 class PromptReading:
@@ -123,37 +148,39 @@ class PromptReading:
         kept: The request.
         tokens: Number of its ids.
         owner: Separates requests that are never compared by their ids: those of main agents and of subagents, too.
+        written: Its ids and those of its first reply.
         chosen: Number of the reference, and how it was chosen; None if it is not chosen yet.
         turn: Number of the turn that it continues; None if unknown.
         is_rest_new: Whether nothing behind the common beginning stands in the reference as well.
     """
 
-    def __init__(self, kept: KeptRequest, frames: Frames, texts: SharedTexts) -> None:
+    def __init__(self, kept: KeptRequest, frames: Frames) -> None:
         self.kept = kept
         self.tokens = len(kept.ids) // TOKEN_BYTES
         # The same in every process: which passages are written follows from it.
         self.owner = xxh3_64_intdigest(f"{kept.tenant}\0{kept.model}\0{bool(kept.agent)}".encode("utf-8", "replace"))
+        self.written = kept.ids + ((kept.replies[0].ids or b"") if kept.replies else b"")
         self.chosen: Choice | None = None
         self.turn: int | None = None
         self.is_rest_new = False
         self._passages: tuple[int, Hashes] | None = None
-        self._frames, self._texts = frames, texts
+        self._frames = frames
 
     @cached_property
     def beginnings(self) -> Beginnings:
-        """Its beginnings."""
-        return Beginnings(self.kept.ids, self.owner)
+        """The beginnings of ``written``."""
+        return Beginnings(self.written, self.owner)
 
     def passages(self, start: int) -> Hashes:
-        """Its passages from a token on."""
+        """The passages of ``written`` from a token on."""
         if self._passages is None or self._passages[0] > start:
-            self._passages = start, passages(self.kept.ids[start * TOKEN_BYTES :], self.owner)
+            self._passages = start, passages(self.written[start * TOKEN_BYTES :], self.owner)
         return self._passages[1][start - self._passages[0] :]
 
     @cached_property
     def thread(self) -> Thread:
         """Its messages."""
-        return Thread(self.kept.text, (), self._texts.digests)
+        return Thread(self.kept.text)
 
     @cached_property
     def frame(self) -> Frame:
@@ -175,15 +202,15 @@ class PromptReading:
     def first_key(self) -> int | None:
         """Key of requests, to any model, with the same first message behind the leading ones; None without one."""
         kept = self.kept
-        first = next((each for each in kept.text.messages if each.role not in LEADING_ROLES), None)
-        return None if first is None else hash((kept.tenant, bool(kept.agent), first.role, first.text))
+        return hash((kept.tenant, bool(kept.agent), kept.opening)) if kept.opening else None
 
     @cached_property
     def opening_key(self) -> int | None:
-        """Key of requests to the model whose text begins with the same words, but for digits; None without text."""
-        kept = self.kept
-        opening = kept.text.messages[0].text[:_OPENING_CHARACTERS].translate(_NO_DIGITS) if kept.text.messages else ""
-        return hash((self.owner, opening)) if opening else None
+        """Key of requests to the model whose messages begin with the same words, but for digits; None without text."""
+        body = self.kept.body
+        start = max(body.find(_MESSAGES), 0)
+        opening = body[start : start + _OPENING_BYTES].translate(None, _DIGITS)
+        return xxh3_64_intdigest(opening, self.owner) if opening else None
 
     @property
     def keys(self) -> list[int]:

@@ -20,9 +20,11 @@ from itertools import islice
 import msgspec
 import numpy as np
 
+from gateway.core.bounded_cache import BoundedCache
 from gateway.core.prompt import TOKEN_BYTES
-from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE
-from gateway.explain.reference.frame import Frames, are_similar, similarity
+from gateway.core.request import Endpoint
+from gateway.explain.prompt_text import PROMPT_ROLE
+from gateway.explain.reference.frame import Frame, Frames, are_similar, similarity
 from gateway.explain.reference.kept_request import (
     Choice,
     ChosenBy,
@@ -32,8 +34,7 @@ from gateway.explain.reference.kept_request import (
     ReferenceMatch,
 )
 from gateway.explain.reference.overlap import RUN_TOKENS, common_tokens
-from gateway.explain.reference.shared_texts import SharedTexts
-from gateway.explain.reference.thread import REPLIES
+from gateway.explain.reference.thread import REPLIES, Thread
 from gateway.explain.reference.token_index import (
     DENSE_TOKENS,
     STEP_TOKENS,
@@ -72,8 +73,13 @@ _CONTINUED_CHARACTERS = 64
 _LARGEST_PART = 8
 _MEMO_PART = 16
 _INDEX_PART = 6
-_REQUEST_BYTES = 2_600
-"""Memory of a request with its keys and its list of digests, besides its parts."""
+_REQUEST_BYTES = 1_900
+"""Memory of a request with its keys, besides its body, its ids and its replies."""
+
+_SHARED_PART = 4
+"""Two turns share their bodies if all but this part of the earlier one is the same."""
+
+_THREAD_BYTES = 300
 
 
 class References:
@@ -99,7 +105,8 @@ class References:
         self._next = 0
         self._models: Counter[str] = Counter()
         self._by_key: dict[int, dict[int, None]] = {}
-        self._texts = SharedTexts()
+        self._held = _HeldBytes()
+        self._threads: BoundedCache[int, Thread] = BoundedCache(max_weight=max_bytes // _MEMO_PART)
         self._last: PromptReading | None = None
         self._later: dict[int, int] = {}
 
@@ -108,8 +115,8 @@ class References:
 
     @property
     def held_bytes(self) -> int:
-        """Approximate memory of the requests, without the index and the cache of masked lines, of a fixed size each."""
-        return self._entries_bytes + self._texts.held_bytes
+        """Approximate memory of the requests, without the index and the caches of a fixed size each."""
+        return self._entries_bytes + self._held.size
 
     def find(self, kept: KeptRequest, now: float) -> ReferenceMatch | None:
         """The earlier request to compare with; None if there is no similar one. ``now`` is Unix seconds."""
@@ -118,23 +125,22 @@ class References:
         number, chosen_by = self._choose(reading)
         if number is None:
             return None
-        entry = self._entries[number]
-        found = msgspec.structs.replace(entry.kept, ids=entry.ids)
-        same_conversation, equal = chosen_by in ("session", "conversation"), self._equal(number, reading)
-        return ReferenceMatch(found, chosen_by, same_conversation, equal, reading.is_rest_new)
+        found, is_same = self._entries[number].whole, chosen_by in ("session", "conversation")
+        equal = common_tokens(reading.kept.ids, found.ids)
+        is_turn = reading.turn == number and equal == len(found.ids) // TOKEN_BYTES
+        return ReferenceMatch(number, found, chosen_by, is_same, equal, reading.is_rest_new, is_turn)
 
     def numbered(self, number: int, kept: KeptRequest) -> ReferenceMatch | None:
         """The earlier request with a number, to compare with; None if it is not kept any more."""
-        entry = self._entries.get(number)
-        if entry is None:
+        found = self.kept(number)
+        if found is None:
             return None
-        found = msgspec.structs.replace(entry.kept, ids=entry.ids)
-        return ReferenceMatch(found, "conversation", True, common_tokens(kept.ids, found.ids))
+        return ReferenceMatch(number, found, "conversation", True, common_tokens(kept.ids, found.ids))
 
     def kept(self, number: int) -> KeptRequest | None:
-        """The request with a number, without its ids; None if it is not kept."""
+        """The request with a number; None if it is not kept."""
         entry = self._entries.get(number)
-        return None if entry is None else entry.kept
+        return None if entry is None else entry.whole
 
     def keep(self, kept: KeptRequest, now: float) -> int:
         """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.
@@ -148,42 +154,35 @@ class References:
         reading = self._read(kept)
         self._choose(reading)
         self._last = None
-        text, shared_bytes = self._texts.share(kept.text)
-        held = msgspec.structs.replace(kept, text=text, ids=b"")
-        size = _own_bytes(held) + len(kept.ids)
-        if size + shared_bytes > self._max_bytes // _LARGEST_PART:
-            self._texts.release(text)
+        size = _own_bytes(kept)
+        if size + len(kept.ids) + len(kept.body) > self._max_bytes // _LARGEST_PART:
             return -1
-        ids = self._same_ids(reading)
-        owns_ids = ids is None
-        if ids is None:
-            ids = kept.ids
-        else:
-            size -= len(ids)
+        ids, body = self._same_bytes(reading)
         number, self._next = self._next, self._next + 1
         before = reading.turn if reading.turn in self._entries else None
         start = total = 0
         began_tokens = reading.tokens
         if before is not None:
             earlier = self._entries[before]
+            self._share_body(earlier, body)
             if self._is_beginning(earlier, reading):
                 start, total, began_tokens = earlier.tokens, earlier.total, earlier.began_tokens
-                self._give_up_ids(earlier)
-                earlier.buffer = ids
+                earlier.held_ids = self._held.replaced(earlier.held_ids, ids)
                 self._note_later(before, number)
             self._drop_earlier_turn(earlier, kept)
         total = self._write(reading, number, start, total)
         self._entries[number] = KeptEntry(
-            held,
-            ids,
+            msgspec.structs.replace(kept, ids=b"", body=b""),
+            self._held.add(ids),
+            self._held.add(body),
+            len(body),
+            b"",
             reading.tokens,
             total,
             reading.keys,
             before,
             began_tokens,
             size,
-            self._texts,
-            owns_ids=owns_ids,
         )
         self._entries_bytes += size
         self._models[kept.model] += 1
@@ -193,40 +192,38 @@ class References:
             self._drop(next(iter(self._entries)))
         return number
 
-    def _same_ids(self, reading: PromptReading) -> bytes | None:
-        """The ids of a kept request that sent the same prompt; None for none."""
+    def _same_bytes(self, reading: PromptReading) -> tuple[bytes, bytes]:
+        """The ids and the body of a request, as the latest one that sent the same holds them."""
+        ids, body = reading.kept.ids, reading.kept.body
         numbers = self._by_key.get(reading.whole_key)
-        buffer = self._entries[next(reversed(numbers))].buffer if numbers else None
-        return buffer if buffer == reading.kept.ids else None
+        if not numbers:
+            return ids, body
+        same = self._entries[next(reversed(numbers))]
+        return same.held_ids if same.held_ids == ids else ids, same.held_body if same.held_body == body else body
 
-    def _give_up_ids(self, entry: KeptEntry) -> None:
-        """Let another request with the same ids answer for their bytes, or count them no more."""
-        if not entry.owns_ids:
-            return
-        entry.owns_ids = False
-        entry.size -= len(entry.buffer)
-        self._entries_bytes -= len(entry.buffer)
-        before = None if entry.before is None else self._entries.get(entry.before)
-        same = (self._entries[each] for each in self._by_key.get(entry.keys[0], ()))
-        for each in [*islice(same, 2), *([] if before is None else [before])]:
-            if each is not entry and each.buffer is entry.buffer and not each.owns_ids:
-                each.buffer, each.owns_ids = each.ids, True
-                each.size += len(each.buffer)
-                self._entries_bytes += len(each.buffer)
-                if each.buffer is entry.buffer:
-                    return
+    def _share_body(self, earlier: KeptEntry, body: bytes) -> None:
+        """Let a turn hold the body of the one that follows, up to where they differ."""
+        own = earlier.whole.body
+        begins = common_tokens(own, body) * TOKEN_BYTES
+        if (len(own) - begins) * _SHARED_PART <= len(own):
+            more = len(own) - begins - len(earlier.body_ends)
+            earlier.held_body = self._held.replaced(earlier.held_body, body)
+            earlier.body_begins, earlier.body_ends = begins, own[begins:]
+            earlier.size += more
+            self._entries_bytes += more
 
     def _write(self, reading: PromptReading, number: int, start: int, total: int) -> int:
-        """Write a request, with its replies, into the index of ids from a token on. Returns ``Beginnings.total``."""
+        """Write a request, with its replies, into the index of ids from a token on. Returns the ``total`` of its
+        ids."""
         ids, owner = reading.kept.ids, reading.owner
-        own = Beginnings(ids, owner, start, total) if start else reading.beginnings
-        self._index.add(own.hashes, number)
-        self._index.add(sampled(reading.passages(start)), number)
-        for reply in [each.ids for each in reading.kept.replies[:REPLIES] if each.ids]:
-            behind = Beginnings(ids + reply, owner, reading.tokens, own.total)
+        own = Beginnings(reading.written, owner, start, total) if start else reading.beginnings
+        self._index.add(np.concatenate((own.hashes, sampled(reading.passages(start)))), number)
+        total = own.total_of(reading.tokens)
+        for reply in [each.ids for each in reading.kept.replies[1:REPLIES] if each.ids]:
+            behind = Beginnings(ids + reply, owner, reading.tokens, total)
             self._index.add(behind.hashes, number)
             self._index.add(sampled(passages(ids[-RUN_TOKENS * TOKEN_BYTES :] + reply, owner)), number)
-        return own.total
+        return total
 
     # What is chosen
 
@@ -269,6 +266,8 @@ class References:
                 is_turn = is_continued and self._may_be_of_session(holder, kept)
                 return holder, "conversation" if is_turn else "beginning"
         numbers = {*others, *first, *(each for each in (turn, holder) if each is not None)}
+        if not (numbers or session):
+            return None, "similar"
         return self._by_text(reading, session, sorted(numbers, reverse=True))
 
     def _as_turn(self, reading: PromptReading, turn: int, session: Sequence[int]) -> Choice:
@@ -308,23 +307,21 @@ class References:
     def _may_continue(self, reading: PromptReading, entry: KeptEntry) -> bool:
         """Whether a longer prompt is another turn of the same conversation: not behind system messages alone, nor
         behind a few words of a completion."""
-        messages = entry.kept.text.messages
-        if not messages or messages[-1].role in LEADING_ROLES:
-            return False
-        if messages[-1].role != PROMPT_ROLE:
-            return True
+        if entry.kept.endpoint == Endpoint.CHAT:
+            return entry.kept.turn > 0
+        messages = entry.whole.text.messages
         is_single = len(messages) == len(reading.kept.text.messages) == 1
         return is_single and len(messages[0].text) >= _CONTINUED_CHARACTERS
 
     def _has_moved(self, reading: PromptReading, number: int) -> bool:
         """Whether a turn on another model is continued here."""
-        earlier, thread = self._entries[number].thread, reading.thread
+        earlier, thread = self._thread(number), reading.thread
         return thread.continues(earlier) and (self._may_be_of_session(number, reading.kept) or thread.answers(earlier))
 
     def _holder(self, reading: PromptReading) -> tuple[int, int | None]:
         """The request that has the longest common beginning, perhaps with its reply, the latest on a tie; and how long
         that is at least."""
-        found = self._index.find(reading.beginnings.hashes)
+        found = self._index.find(reading.beginnings.hashes[: reading.tokens // STEP_TOKENS])
         tried: set[int] = set()
         for at in np.flatnonzero(found >= 0)[::-1][:_HOLDERS].tolist():
             number, length = self._successor(int(found[at])), (at + 1) * STEP_TOKENS
@@ -340,7 +337,7 @@ class References:
     def _with_passages(self, reading: PromptReading, start: int) -> list[int]:
         """The requests that have most passages of a prompt from a token on, and more than any two texts have by
         chance."""
-        own = reading.passages(start)
+        own = reading.passages(start)[: max(reading.tokens - start - RUN_TOKENS + 1, 0)]
         runs = np.sort(sampled(own))
         # Each passage counts once: the marks between messages occur many times.
         runs = runs[np.diff(runs, prepend=~runs[:1]) != 0]
@@ -386,13 +383,13 @@ class References:
             moved = [each for each in numbers if each not in own and self._has_moved(reading, each)]
             number = max(
                 [*([] if number is None else [number]), *moved],
-                key=lambda each: (len(self._entries[each].thread.digests), each in own, each),
+                key=lambda each: (len(self._thread(each).digests), each in own, each),
                 default=None,
             )
         if number is not None:
             entry = self._entries[number]
             is_longer = entry.tokens < reading.tokens and self._is_beginning(entry, reading)
-            reading.turn = number if is_longer or reading.thread.continues(entry.thread) else None
+            reading.turn = number if is_longer or reading.thread.continues(self._thread(number)) else None
             return number, chosen_by
         if alike:
             return self._with_longest_beginning(reading, alike), "skeleton"
@@ -408,8 +405,7 @@ class References:
         if self._has_other_models(kept):
             numbers = self._without_other_tasks(reading, numbers)
         are_related = any(
-            self._has_same_frame(each, reading) or thread.common_messages(self._entries[each].thread)
-            for each in numbers
+            self._has_same_frame(each, reading) or thread.common_messages(self._thread(each)) for each in numbers
         )
         if not numbers or (not are_related and alike):
             return None
@@ -420,7 +416,7 @@ class References:
             near,
             key=lambda each: (
                 self._has_similar_frame(each, reading),
-                thread.common_messages(self._entries[each].thread),
+                thread.common_messages(self._thread(each)),
                 self._entries[each].kept.model == kept.model,
                 each,
             ),
@@ -435,11 +431,11 @@ class References:
         own = [each for each in numbers if self._entries[each].kept.model == reading.kept.model]
         thread = reading.thread
         if own:
-            return [each for each in numbers if each in own or thread.continues(self._entries[each].thread)]
+            return [each for each in numbers if each in own or thread.continues(self._thread(each))]
         return [
             each
             for each in numbers
-            if thread.common_messages(self._entries[each].thread)
+            if thread.common_messages(self._thread(each))
             or not (thread.digests or not self._has_same_frame(each, reading))
         ]
 
@@ -459,9 +455,9 @@ class References:
         messages in front, unless it shares two more of them; and all before a history that was trimmed at the front.
         """
         entry, thread = self._entries[number], reading.thread
-        earlier, of_session = entry.thread, self._may_be_of_session(number, reading.kept)
+        earlier, of_session = self._thread(number), self._may_be_of_session(number, reading.kept)
         if not thread.digests:
-            return (1, len(entry.kept.text.messages[0].text)) if self._is_continued_prompt(reading, entry) else None
+            return (1, len(entry.whole.text.messages[0].text)) if self._is_continued_prompt(reading, entry) else None
         common = thread.common_messages(earlier)
         if common and common == len(earlier.digests):
             if thread.answers(earlier) and self._is_of_application(reading, number, 0, common + 1):
@@ -483,7 +479,9 @@ class References:
 
     def _is_continued_prompt(self, reading: PromptReading, entry: KeptEntry) -> bool:
         """For completions: whether a prompt is the beginning of this one."""
-        messages, earlier = reading.kept.text.messages, entry.kept.text.messages
+        if Endpoint.CHAT in {entry.kept.endpoint, reading.kept.endpoint}:
+            return False
+        messages, earlier = reading.kept.text.messages, entry.whole.text.messages
         if not len(messages) == len(earlier) == 1 or messages[0].role != PROMPT_ROLE or earlier[0].role != PROMPT_ROLE:
             return False
         return len(earlier[0].text) >= _CONTINUED_CHARACTERS and messages[0].text.startswith(earlier[0].text)
@@ -513,6 +511,19 @@ class References:
 
     # What is compared
 
+    def _frame(self, number: int) -> Frame:
+        """The frame of a kept request."""
+        return self._frames.of(self._entries[number].whole.text)
+
+    def _thread(self, number: int) -> Thread:
+        """The messages of a kept request, with its replies."""
+        thread = self._threads.get(number)
+        if thread is None:
+            kept = self._entries[number].whole
+            thread = Thread(kept.text, kept.replies)
+            self._threads.put(number, thread, weight=_THREAD_BYTES + 2 * len(kept.body))
+        return thread
+
     def _may_be_compared(self, number: int, kept: KeptRequest) -> bool:
         """Whether a request is kept, and of the same tenant, model and agent. A subagent's prompt is no change of that
         of a main agent, or of another one of its session."""
@@ -531,14 +542,14 @@ class References:
         return common_tokens(reading.kept.ids, self._entries[number].ids)
 
     def _has_same_frame(self, number: int, reading: PromptReading) -> bool:
-        return self._frames.of(self._entries[number].kept.text).skeleton == reading.frame.skeleton
+        return self._frame(number).skeleton == reading.frame.skeleton
 
     def _has_similar_frame(self, number: int, reading: PromptReading) -> bool:
         return self._has_same_frame(number, reading) or self._similarity(number, reading) > 0
 
     def _similarity(self, number: int, reading: PromptReading) -> float:
         """How similar the frame of a request is, 0 to 1; 0 if it is of another application."""
-        mine, other = reading.frame, self._frames.of(self._entries[number].kept.text)
+        mine, other = reading.frame, self._frame(number)
         if mine.is_opening != other.is_opening:
             return 0.0
         share = similarity(mine.features, other.features)
@@ -564,8 +575,8 @@ class References:
     def _read(self, kept: KeptRequest) -> PromptReading:
         last = self._last
         # ``find`` and then ``keep`` read the same request.
-        if last is None or last.kept.text is not kept.text or last.kept.request_id != kept.request_id:
-            last = self._last = PromptReading(kept, self._frames, self._texts)
+        if last is None or last.kept.body is not kept.body or last.kept.request_id != kept.request_id:
+            last = self._last = PromptReading(kept, self._frames)
         return last
 
     def _note_later(self, number: int, later: int) -> None:
@@ -596,17 +607,18 @@ class References:
     def forget_readings(self) -> None:
         """Drop what is remembered of prompts that are not kept any more; it is worked out again when needed."""
         self._last = None
+        self._threads.clear()
         self._frames.forget_texts()
 
     def _drop(self, number: int) -> None:
-        entry = self._entries[number]
-        self._give_up_ids(entry)
-        del self._entries[number]
+        entry = self._entries.pop(number)
+        self._held.drop(entry.held_ids)
+        self._held.drop(entry.held_body)
+        self._threads.pop(number)
         self._entries_bytes -= entry.size
         self._models[entry.kept.model] -= 1
         if not self._models[entry.kept.model]:
             del self._models[entry.kept.model]
-        self._texts.release(entry.kept.text)
         self._last = None
         for key in entry.keys:
             numbers = self._by_key[key]
@@ -627,11 +639,41 @@ def _line(kept: KeptRequest) -> tuple[str, ...]:
 
 
 def _own_bytes(kept: KeptRequest) -> int:
-    """Memory of a request besides its messages, its tools and its ids."""
-    parts = len(kept.text.messages) + len(kept.text.tools)
-    size = _REQUEST_BYTES + len(kept.session) + len(kept.agent) + len(kept.conversation) + 8 * parts
+    """Memory of a request besides its body and its ids."""
+    size = _REQUEST_BYTES + len(kept.session) + len(kept.agent) + len(kept.conversation)
     for reply in kept.replies:
         size += 2 * len(reply.text or "") + len(reply.ids or b"") + 200
-    for name, value in kept.text.arguments.items():
-        size += len(name) + 2 * len(value) + 100
     return size
+
+
+class _HeldBytes:
+    """Counts bytes that several requests hold once.
+
+    Attributes:
+        size: All of them.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._holders: Counter[int] = Counter()
+
+    def add(self, data: bytes) -> bytes:
+        """One more request holds an object."""
+        # The holders keep it alive, so that its id stays unique.
+        self._holders[id(data)] += 1
+        if self._holders[id(data)] == 1:
+            self.size += len(data)
+        return data
+
+    def drop(self, data: bytes) -> None:
+        """A request holds an object no more."""
+        self._holders[id(data)] -= 1
+        if not self._holders[id(data)]:
+            del self._holders[id(data)]
+            self.size -= len(data)
+
+    def replaced(self, before: bytes, data: bytes) -> bytes:
+        """A request holds another object instead."""
+        self.add(data)
+        self.drop(before)
+        return data

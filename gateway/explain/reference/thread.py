@@ -4,12 +4,11 @@ System messages are left out: these may change from turn to turn, and occur anyw
 process only.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import accumulate
 
 from gateway.core.explanation import ReplyChoice
 from gateway.explain.prompt_text import LEADING_ROLES, PROMPT_ROLE, Message, PromptText
-from gateway.explain.reference.shared_texts import message_digest
 
 _DISTINCTIVE_REPLY_CHARACTERS = 32
 """A reply of this length is recognized without the message before it."""
@@ -34,17 +33,15 @@ class Thread:
 
     __slots__ = ("_characters", "_messages", "_replies", "digests")
 
-    def __init__(
-        self, text: PromptText, replies: Iterable[ReplyChoice], digests_of: Callable[[Iterable[Message]], list[int]]
-    ) -> None:
-        """Read the messages of a prompt, and its replies. ``digests_of``: as ``SharedTexts.digests``."""
+    def __init__(self, text: PromptText, replies: Iterable[ReplyChoice] = ()) -> None:
+        """Read the messages of a prompt, and its replies."""
         self._messages = [each for each in text.messages if each.role not in _OUTSIDE]
         self._characters: list[int] = []
-        self.digests = tuple(digests_of(self._messages))
+        self.digests = tuple(map(_digest, self._messages))
         texts = [reply.text for reply in replies if reply.text][:REPLIES]
         # Each with whether it is recognized by itself.
         self._replies = {
-            message_digest(Message("assistant", each)): len(each) >= _DISTINCTIVE_REPLY_CHARACTERS for each in texts
+            _digest(Message("assistant", each)): len(each) >= _DISTINCTIVE_REPLY_CHARACTERS for each in texts
         }
 
     def is_distinctive(self, begin: int, end: int) -> bool:
@@ -85,3 +82,8 @@ class Thread:
             if earlier._replies.get(self.digests[at]) and self._messages[at].role == "assistant":
                 return at, at + 1
         return None
+
+
+def _digest(message: Message) -> int:
+    calls = tuple([(call.name, call.canonical) for call in message.calls]) if message.calls else ()
+    return hash((message.role, message.text.strip(), message.name, message.others, calls))

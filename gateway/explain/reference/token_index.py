@@ -40,20 +40,25 @@ class Beginnings:
         ids: Token ids, little-endian u32.
         owner: As for ``passages``.
         start: Only beginnings longer than this many tokens have hashes here.
-        total: ``total`` of those that end there.
+        total: ``total_of`` those that end there.
 
     Attributes:
         hashes: The hash of each beginning of a multiple of ``STEP_TOKENS``.
-        total: The sum of all ids.
     """
 
     def __init__(self, ids: bytes, owner: int, start: int = 0, total: int = 0) -> None:
         numbers = np.frombuffer(ids, np.uint32, len(ids) // TOKEN_BYTES - start, start * TOKEN_BYTES)
         sums = numbers * _powers.up_to(start + len(numbers))[start:]
         np.cumsum(sums, out=sums)
-        self.total = (total + int(sums[-1])) & _WORD if len(sums) else total
+        self._start, self._total, self._sums = start, total, sums
         sums = sums[STEP_TOKENS - start % STEP_TOKENS - 1 :: STEP_TOKENS]
         self.hashes: Hashes = (sums + np.uint64(total) ^ np.uint64(owner & _WORD)) * _FACTOR
+
+    def total_of(self, tokens: int) -> int:
+        """The sum of so many ids, at least ``start``."""
+        if tokens == self._start:
+            return self._total
+        return (self._total + int(self._sums[tokens - self._start - 1])) & _WORD
 
 
 def passages(ids: bytes, owner: int) -> Hashes:

@@ -1,11 +1,14 @@
 """Requests as people write them, with a token for each word."""
 
+import json
 import struct
 import zlib
 
 from gateway.core.explanation import ReplyChoice, SpaceKey
+from gateway.explain.bodies import Bodies
 from gateway.explain.prompt_text import Message, PromptText, Tool
 from gateway.explain.reference import KeptRequest
+from gateway.request_record import opening_hash, turn_of
 
 NOW = 1_795_000_000.0
 
@@ -44,7 +47,44 @@ def tokens(text):
     return struct.pack(f"<{len(words)}I", *(zlib.crc32(word.encode("utf-8", "replace")) for word in words))
 
 
+BODIES = Bodies()
+
+
 def request(request_id, *messages, tools=(), reply=None, session="", tenant="acme", model="m", source="web", at=NOW):
     text = PromptText(messages, tuple(tools), {})
     replies = () if reply is None else (ReplyChoice(reply, None),)
-    return KeptRequest(request_id, at, tenant, model, source, session, SpaceKey(model), text, tokens(text), replies)
+    fields = fields_of(text)
+    return KeptRequest(
+        request_id,
+        at,
+        tenant,
+        model,
+        source,
+        session,
+        SpaceKey(model),
+        "/v1/completions" if "prompt" in fields else "/v1/chat/completions",
+        json.dumps(fields).encode(),
+        tokens(text),
+        BODIES,
+        opening_hash(fields),
+        turn_of(fields),
+        replies,
+    )
+
+
+def fields_of(text):
+    """The body that such a prompt is read from."""
+    if any(message.role == "prompt" for message in text.messages):
+        prompts = [message.text for message in text.messages]
+        return {"prompt": prompts[0] if len(prompts) == 1 else prompts}
+    messages = []
+    for message in text.messages:
+        fields = {"role": message.role, "content": message.text}
+        if message.form == "parts":
+            fields["content"] = [{"type": "text", "text": message.text}]
+        if message.calls:
+            fields["tool_calls"] = [
+                {"function": {"name": call.name, "arguments": call.arguments}} for call in message.calls
+            ]
+        messages.append(fields)
+    return {"messages": messages} | ({"tools": [json.loads(each.raw) for each in text.tools]} if text.tools else {})

@@ -1,3 +1,4 @@
+import orjson
 import pytest
 from msgspec.structs import replace
 from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tool, user
@@ -342,8 +343,8 @@ def test_documents_belong_to_the_question():
     noted = Families(find_difference)
     for source, more in (("web", []), ("mobile", [PHONE])):
         asking = request(source, system(SUPPORT), *more, user("?"), source=source)
-        documents = {"documents": f'["{source} {"x" * 1_000_000}"]'}
-        noted.note(replace(asking, text=replace(asking.text, arguments=documents)), NOW)
+        documents = orjson.dumps({"documents": [f"{source} {'x' * 1_000_000}"]})
+        noted.note(replace(asking, body=asking.body[:-1] + b"," + documents[1:]), NOW)
     assert [row["difference"]["detail"] for row in noted.shown(NOW)] == ["message_added"]
     assert noted.held_bytes < 100_000
 

@@ -2,7 +2,6 @@
 
 from gateway.core.explanation import ReplyChoice
 from gateway.explain.prompt_text import Message, PromptText
-from gateway.explain.reference.shared_texts import SharedTexts
 from gateway.explain.reference.thread import Thread
 
 
@@ -21,7 +20,7 @@ def thread(*texts, reply=None):
     messages = [Message("system", "short")]
     messages += [Message("user" if at % 2 == 0 else "assistant", text) for at, text in enumerate(texts)]
     replies = () if reply is None else (ReplyChoice(reply, None),)
-    return Thread(PromptText(tuple(messages)), replies, SharedTexts().digests)
+    return Thread(PromptText(tuple(messages)), replies)
 
 
 def test_messages_with_much_text_together_are_distinctive():
