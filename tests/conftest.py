@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import tracemalloc  # noqa: F401 - pytest imports it at a warning, and fails if another warning comes meanwhile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
