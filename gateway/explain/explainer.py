@@ -22,7 +22,6 @@ from gateway.core.explanation import (
     Explanation,
     ReferenceShown,
     ReplicaPrefix,
-    ReplyChoice,
     RequestRecord,
 )
 from gateway.core.ids import requests_named
@@ -33,7 +32,7 @@ from gateway.explain.bodies import Bodies
 from gateway.explain.comparison import Compared, compare, diagnosed
 from gateway.explain.diff.learned import SlotTurns, learned_slot
 from gateway.explain.ladder import RUNGS, Ladder
-from gateway.explain.reference import Families, KeptRequest, ReferenceMatch, References
+from gateway.explain.reference import REPLIES, Families, KeptRequest, ReferenceMatch, References
 from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
 from gateway.explain.seen.seen_prompts import changed
 
@@ -75,6 +74,7 @@ class Explainer:
     ) -> None:
         self._bodies = bodies or Bodies()
         self._causes = LossCauses()
+        self._hashes = hashes
         self._memory = SeenPrompts(hashes, self._causes, seen_blocks, publisher)
         self._references = references
         self._families = families
@@ -116,7 +116,7 @@ class Explainer:
         if not record.parts or record.block_size < 1:
             return _counted(record)
         self._forget_texts(record.at)
-        kept = _kept(record, self._bodies)
+        kept = self._kept(record)
         held = max((holder.held_tokens for holder in record.holders), default=0)
         if len(record.parts) > 1 or record.own_tokens != record.prompt_tokens:
             held = 0
@@ -141,7 +141,7 @@ class Explainer:
             return NOT_FOUND
         if self._bodies.text(record.endpoint, record.body) is None or len(record.parts) != 1 or record.block_size < 1:
             return UNAVAILABLE
-        kept = _kept(record, self._bodies)
+        kept = self._kept(record)
         found = self._references.numbered(number, kept)
         if found is None or found.reference.where.variant != record.where.variant:
             return UNAVAILABLE
@@ -188,6 +188,31 @@ class Explainer:
         kept = self._references.kept(number)
         if kept is not None:
             self._variants.put(number, self._families.note(kept, kept.at, tools_first=tools_first))
+
+    def _kept(self, record: RequestRecord) -> KeptRequest:
+        is_single = len(record.parts) == 1
+        ids = record.parts[0] if is_single else b"".join(record.parts)
+        replies = record.replies if is_single else ()
+        chains = [self._hashes.of(record, ids, each.ids) for each in replies[:REPLIES] if each.ids]
+        return KeptRequest(
+            request_id=record.request_id,
+            at=record.at,
+            tenant=record.tenant,
+            model=record.model,
+            source=record.source,
+            session=record.session if record.identity.is_exact else "",
+            where=record.where,
+            endpoint=record.endpoint,
+            body=record.body,
+            ids=ids,
+            bodies=self._bodies,
+            chains=tuple(chains) or (self._hashes.of(record, ids),),
+            block_size=record.block_size,
+            opening=record.opening,
+            turn=record.turn,
+            replies=replies,
+            agent=record.identity.agent,
+        )
 
     def _forget_texts(self, now: float) -> None:
         """Drop what is remembered of texts besides the references, once in a TTL, so that none is kept for longer."""
@@ -315,30 +340,6 @@ def _ends_of_known(lengths: Sequence[int], seen: Sequence[Seen], size: int) -> i
     return sum(
         length - blocks for length, blocks in zip(lengths, known, strict=True) if blocks and length - blocks <= size
     )
-
-
-def _kept(record: RequestRecord, bodies: Bodies) -> KeptRequest:
-    return KeptRequest(
-        request_id=record.request_id,
-        at=record.at,
-        tenant=record.tenant,
-        model=record.model,
-        source=record.source,
-        session=record.session if record.identity.is_exact else "",
-        agent=record.identity.agent,
-        where=record.where,
-        endpoint=record.endpoint,
-        body=record.body,
-        ids=record.parts[0] if len(record.parts) == 1 else b"".join(record.parts),
-        bodies=bodies,
-        opening=record.opening,
-        turn=record.turn,
-        replies=_replies(record),
-    )
-
-
-def _replies(record: RequestRecord) -> tuple[ReplyChoice, ...]:
-    return record.replies if len(record.parts) == 1 else ()
 
 
 def _scale(record: RequestRecord) -> float:

@@ -10,8 +10,10 @@ from gateway.explain.reference.frame import Frames
 from gateway.explain.reference.kept_request import ChosenBy, KeptRequest, ReferenceMatch
 from gateway.explain.reference.overlap import common_tokens, tokens_behind
 from gateway.explain.reference.references import References
+from gateway.explain.reference.thread import REPLIES
 
 __all__ = [
+    "REPLIES",
     "ChosenBy",
     "Families",
     "Frames",

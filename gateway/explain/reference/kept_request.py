@@ -3,6 +3,7 @@
 A kept request is its body and its token ids, unread. Its text is read when a later one has to be compared with it.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,12 +18,15 @@ from gateway.explain.bodies import Bodies
 from gateway.explain.prompt_text import PromptText
 from gateway.explain.reference.frame import Frame, Frames
 from gateway.explain.reference.thread import Thread
-from gateway.explain.reference.token_index import Beginnings, Hashes, passages
+from gateway.explain.reference.token_index import Hashes, beginnings, passages
 
 _OPENING_BYTES = 700
 _MESSAGES = b'"messages"'
 _DIGITS = b"0123456789"
 _NO_TEXT = PromptText(())
+
+_STEP_TOKENS = 16
+"""Beginnings are found up to a multiple of this, or of a block where blocks are larger."""
 
 ChosenBy = Literal["session", "conversation", "skeleton", "similar", "beginning"]
 
@@ -42,6 +46,8 @@ class KeptRequest(msgspec.Struct, frozen=True):
         body: Its body, JSON.
         ids: The prompt's token ids, little-endian u32.
         bodies: Reads bodies.
+        chains: Block hashes of the ids followed by each reply's; of the ids alone without replies.
+        block_size: Tokens per block.
         opening: As in ``RequestRecord``.
         turn: Likewise.
         replies: Replies of the engine.
@@ -60,6 +66,8 @@ class KeptRequest(msgspec.Struct, frozen=True):
     body: bytes
     ids: bytes
     bodies: Bodies
+    chains: "tuple[array[int], ...]" = ()
+    block_size: int = 16
     opening: int = 0
     turn: int = 0
     replies: tuple[ReplyChoice, ...] = ()
@@ -109,7 +117,6 @@ class KeptEntry:
         body_begins: Bytes of ``held_body`` that its body begins with.
         body_ends: The rest of its body.
         tokens: Number of its ids.
-        total: ``Beginnings.total`` of them.
         keys: As ``PromptReading.keys``.
         before: Number of the turn that it continues; None if unknown.
         began_tokens: Length of the first known prompt of its conversation. A prompt with as much in common belongs to
@@ -123,7 +130,6 @@ class KeptEntry:
     body_begins: int
     body_ends: bytes
     tokens: int
-    total: int
     keys: Sequence[int]
     before: int | None
     began_tokens: int
@@ -149,6 +155,7 @@ class PromptReading:
         tokens: Number of its ids.
         owner: Separates requests that are never compared by their ids: those of main agents and of subagents, too.
         written: Its ids and those of its first reply.
+        step_tokens: Its beginnings are multiples of so many tokens.
         chosen: Number of the reference, and how it was chosen; None if it is not chosen yet.
         turn: Number of the turn that it continues; None if unknown.
         is_rest_new: Whether nothing behind the common beginning stands in the reference as well.
@@ -160,6 +167,8 @@ class PromptReading:
         # The same in every process: which passages are written follows from it.
         self.owner = xxh3_64_intdigest(f"{kept.tenant}\0{kept.model}\0{bool(kept.agent)}".encode("utf-8", "replace"))
         self.written = kept.ids + ((kept.replies[0].ids or b"") if kept.replies else b"")
+        self._step = max(_STEP_TOKENS // kept.block_size, 1)
+        self.step_tokens = self._step * kept.block_size
         self.chosen: Choice | None = None
         self.turn: int | None = None
         self.is_rest_new = False
@@ -167,9 +176,9 @@ class PromptReading:
         self._frames = frames
 
     @cached_property
-    def beginnings(self) -> Beginnings:
-        """The beginnings of ``written``."""
-        return Beginnings(self.written, self.owner)
+    def beginnings(self) -> Sequence[Hashes]:
+        """The beginnings of its ids followed by each reply's."""
+        return [beginnings(chain, self.owner, self._step) for chain in self.kept.chains]
 
     def passages(self, start: int) -> Hashes:
         """The passages of ``written`` from a token on."""

@@ -37,8 +37,6 @@ from gateway.explain.reference.overlap import RUN_TOKENS, common_tokens
 from gateway.explain.reference.thread import REPLIES, Thread
 from gateway.explain.reference.token_index import (
     DENSE_TOKENS,
-    STEP_TOKENS,
-    Beginnings,
     TokenIndex,
     passages,
     sampled,
@@ -76,10 +74,11 @@ _INDEX_PART = 6
 _REQUEST_BYTES = 1_900
 """Memory of a request with its keys, besides its body, its ids and its replies."""
 
-_SHARED_PART = 4
-"""Two turns share their bodies if all but this part of the earlier one is the same."""
+_BODY_END = 64
+"""Bytes behind the last message of most bodies."""
 
 _THREAD_BYTES = 300
+_NONE = np.zeros(0, np.int64) - 1
 
 
 class References:
@@ -160,25 +159,24 @@ class References:
         ids, body = self._same_bytes(reading)
         number, self._next = self._next, self._next + 1
         before = reading.turn if reading.turn in self._entries else None
-        start = total = 0
+        start = 0
         began_tokens = reading.tokens
         if before is not None:
             earlier = self._entries[before]
             self._share_body(earlier, body)
             if self._is_beginning(earlier, reading):
-                start, total, began_tokens = earlier.tokens, earlier.total, earlier.began_tokens
+                start, began_tokens = earlier.tokens, earlier.began_tokens
                 earlier.held_ids = self._held.replaced(earlier.held_ids, ids)
                 self._note_later(before, number)
             self._drop_earlier_turn(earlier, kept)
-        total = self._write(reading, number, start, total)
+        self._write(reading, number, start)
         self._entries[number] = KeptEntry(
-            msgspec.structs.replace(kept, ids=b"", body=b""),
+            msgspec.structs.replace(kept, ids=b"", body=b"", chains=()),
             self._held.add(ids),
             self._held.add(body),
             len(body),
             b"",
             reading.tokens,
-            total,
             reading.keys,
             before,
             began_tokens,
@@ -202,28 +200,28 @@ class References:
         return same.held_ids if same.held_ids == ids else ids, same.held_body if same.held_body == body else body
 
     def _share_body(self, earlier: KeptEntry, body: bytes) -> None:
-        """Let a turn hold the body of the one that follows, up to where they differ."""
+        """Let a turn hold the body of the one that follows, if all but its end stands there, too."""
         own = earlier.whole.body
-        begins = common_tokens(own, body) * TOKEN_BYTES
-        if (len(own) - begins) * _SHARED_PART <= len(own):
-            more = len(own) - begins - len(earlier.body_ends)
-            earlier.held_body = self._held.replaced(earlier.held_body, body)
-            earlier.body_begins, earlier.body_ends = begins, own[begins:]
-            earlier.size += more
-            self._entries_bytes += more
+        for rest in (_BODY_END, len(own) // 32, len(own) // 4):
+            begins = max(len(own) - rest, 0)
+            if begins and body.startswith(own[:begins]):
+                more = rest - len(earlier.body_ends)
+                earlier.held_body = self._held.replaced(earlier.held_body, body)
+                earlier.body_begins, earlier.body_ends = begins, own[begins:]
+                earlier.size += more
+                self._entries_bytes += more
+                return
 
-    def _write(self, reading: PromptReading, number: int, start: int, total: int) -> int:
-        """Write a request, with its replies, into the index of ids from a token on. Returns the ``total`` of its
-        ids."""
-        ids, owner = reading.kept.ids, reading.owner
-        own = Beginnings(reading.written, owner, start, total) if start else reading.beginnings
-        self._index.add(np.concatenate((own.hashes, sampled(reading.passages(start)))), number)
-        total = own.total_of(reading.tokens)
+    def _write(self, reading: PromptReading, number: int, start: int) -> None:
+        """Write a request, with its replies, into the index of ids from a token on."""
+        written = [sampled(reading.passages(start))]
         for reply in [each.ids for each in reading.kept.replies[1:REPLIES] if each.ids]:
-            behind = Beginnings(ids + reply, owner, reading.tokens, total)
-            self._index.add(behind.hashes, number)
-            self._index.add(sampled(passages(ids[-RUN_TOKENS * TOKEN_BYTES :] + reply, owner)), number)
-        return total
+            behind = reading.kept.ids[-RUN_TOKENS * TOKEN_BYTES :] + reply
+            written.append(sampled(passages(behind, reading.owner)))
+        for each in reading.beginnings:
+            written.append(each[start // reading.step_tokens :])
+            start = reading.tokens
+        self._index.add(np.concatenate(written), number)
 
     # What is chosen
 
@@ -321,10 +319,10 @@ class References:
     def _holder(self, reading: PromptReading) -> tuple[int, int | None]:
         """The request that has the longest common beginning, perhaps with its reply, the latest on a tie; and how long
         that is at least."""
-        found = self._index.find(reading.beginnings.hashes[: reading.tokens // STEP_TOKENS])
-        tried: set[int] = set()
+        step, tried = reading.step_tokens, set[int]()
+        found = self._index.find(reading.beginnings[0][: reading.tokens // step]) if reading.beginnings else _NONE
         for at in np.flatnonzero(found >= 0)[::-1][:_HOLDERS].tolist():
-            number, length = self._successor(int(found[at])), (at + 1) * STEP_TOKENS
+            number, length = self._successor(int(found[at])), (at + 1) * step
             if number in tried or not self._may_be_compared(number, reading.kept):
                 continue
             tried.add(number)
@@ -338,13 +336,16 @@ class References:
         """The requests that have most passages of a prompt from a token on, and more than any two texts have by
         chance."""
         own = reading.passages(start)[: max(reading.tokens - start - RUN_TOKENS + 1, 0)]
-        runs = np.sort(sampled(own))
-        # Each passage counts once: the marks between messages occur many times.
-        runs = runs[np.diff(runs, prepend=~runs[:1]) != 0]
+        runs = sampled(own)
         found = self._index.find(runs)
-        found = found[found >= 0]
         by_chance = len(runs) // (_PASSAGES_PER_CHANCE if len(own) <= DENSE_TOKENS else _SAMPLED_PER_CHANCE)
         by_chance = max(_LEAST_PASSAGES, min(by_chance, _MOST_BY_CHANCE))
+        known = found >= 0
+        if np.count_nonzero(known) < by_chance:
+            return []
+        # Each passage counts once: the marks between messages occur many times.
+        _, first = np.unique(runs[known], return_index=True)
+        found = found[known][first]
         if len(found) < by_chance:
             return []
         times: Counter[int] = Counter()

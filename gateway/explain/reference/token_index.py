@@ -1,19 +1,18 @@
 """Finds kept requests by the token ids that a prompt shares with them: its beginning, or any run of eight tokens.
 
-One table of a fixed size holds hashes: of beginnings of kept prompts in steps of 16 tokens, and of their runs of eight
+One table of a fixed size holds hashes: of beginnings of kept prompts in steps of a block, and of their runs of eight
 tokens (passages). A hash takes the place of an older one with the same high bits, so that the table needs no object per
 hash, nothing has to be removed, and the latest request that wrote a beginning or a passage is the one that is found.
 What is found is compared token by token before it is used.
 """
+
+from array import array
 
 import numpy as np
 import numpy.typing as npt
 
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.reference.overlap import RUN_TOKENS
-
-STEP_TOKENS = 16
-"""Beginnings are found up to a multiple of this."""
 
 DENSE_TOKENS = 512
 """Of new text up to this length every passage is written."""
@@ -33,32 +32,16 @@ Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
 
-class Beginnings:
-    """The hashes of the beginnings of a sequence of token ids: sums of a polynomial whose coefficients are the ids.
+def beginnings(chain: "array[int]", owner: int, step: int = 1) -> Hashes:
+    """The hash of each beginning of a whole number of steps.
 
     Args:
-        ids: Token ids, little-endian u32.
+        chain: The prompt's block hashes, each of which stands for all in front of it.
         owner: As for ``passages``.
-        start: Only beginnings longer than this many tokens have hashes here.
-        total: ``total_of`` those that end there.
-
-    Attributes:
-        hashes: The hash of each beginning of a multiple of ``STEP_TOKENS``.
+        step: Blocks per step.
     """
-
-    def __init__(self, ids: bytes, owner: int, start: int = 0, total: int = 0) -> None:
-        numbers = np.frombuffer(ids, np.uint32, len(ids) // TOKEN_BYTES - start, start * TOKEN_BYTES)
-        sums = numbers * _powers.up_to(start + len(numbers))[start:]
-        np.cumsum(sums, out=sums)
-        self._start, self._total, self._sums = start, total, sums
-        sums = sums[STEP_TOKENS - start % STEP_TOKENS - 1 :: STEP_TOKENS]
-        self.hashes: Hashes = (sums + np.uint64(total) ^ np.uint64(owner & _WORD)) * _FACTOR
-
-    def total_of(self, tokens: int) -> int:
-        """The sum of so many ids, at least ``start``."""
-        if tokens == self._start:
-            return self._total
-        return (self._total + int(self._sums[tokens - self._start - 1])) & _WORD
+    hashes = np.frombuffer(chain, np.uint64)[step - 1 :: step]
+    return (hashes ^ np.uint64(owner & _WORD)) * _FACTOR
 
 
 def passages(ids: bytes, owner: int) -> Hashes:

@@ -32,7 +32,7 @@ from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
-from gateway.core.reasons import AVOIDABLE
+from gateway.core.reasons import AVOIDABLE, REASONS, Rung
 from gateway.core.request import Endpoint
 from gateway.explain.bodies import Bodies
 from gateway.explain.masked_text import masked
@@ -252,6 +252,9 @@ _RECORD_BYTES = 4_000
 _HOLDER_BYTES = 400
 _HASHES = 1 << 64
 
+_OF_PROMPTS = frozenset(each for each in AVOIDABLE if REASONS[each].rung is Rung.REUSABLE)
+"""Avoidable reasons in the prompts themselves, which rules may remove."""
+
 
 class WhatIf:
     """Observes requests in the order of their replies.
@@ -355,7 +358,7 @@ class WhatIf:
     def _weight(self, record: RequestRecord, explanation: Explanation) -> float:
         """For how many requests this one counts, as ``Explanation.observed``; 0 if it is not tried.
 
-        Rules save tokens where something avoidable was missed, and what they change is known where they are applied.
+        Rules save tokens where a prompt has changed, and what they change is known where they are applied.
         Of other requests little is expected: conversations are chosen by a hash, which is another one than
         ``explain.max_cpu_share`` chooses by.
         """
@@ -364,7 +367,7 @@ class WhatIf:
             self._share >= 1
             or record.canonical.asked
             or (slot is not None and not slot.is_kept)
-            or any(each.tokens and each.reason in AVOIDABLE for each in explanation.missed)
+            or any(each.tokens and each.reason in _OF_PROMPTS for each in explanation.missed)
         ):
             return 1
         named = f"{record.tenant}\n{explanation.conversation or record.request_id}".encode("utf-8", "replace")

@@ -3,12 +3,14 @@
 import json
 import struct
 import zlib
+from array import array
 
 from gateway.core.explanation import ReplyChoice, SpaceKey
 from gateway.explain.bodies import Bodies
 from gateway.explain.prompt_text import Message, PromptText, Tool
 from gateway.explain.reference import KeptRequest
 from gateway.request_record import opening_hash, turn_of
+from gateway.tokenize.block_hashes import ChainHasher
 
 NOW = 1_795_000_000.0
 
@@ -66,10 +68,16 @@ def request(request_id, *messages, tools=(), reply=None, session="", tenant="acm
         json.dumps(fields).encode(),
         tokens(text),
         BODIES,
-        opening_hash(fields),
-        turn_of(fields),
-        replies,
+        (chain(tokens(text)),),
+        opening=opening_hash(fields),
+        turn=turn_of(fields),
+        replies=replies,
     )
+
+
+def chain(ids):
+    """Block hashes of token ids."""
+    return array("Q", ChainHasher().chain(1, ids, 16).hashes)
 
 
 def fields_of(text):

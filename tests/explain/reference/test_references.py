@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 from msgspec.structs import replace
-from reference_prompts import CODE, NOW, SUPPORT, assistant, request, system, tokens, tool, user
+from reference_prompts import CODE, NOW, SUPPORT, assistant, chain, request, system, tokens, tool, user
 
 from gateway.core.explanation import ReplyChoice
 from gateway.explain.prompt_text import Message, PromptText
@@ -30,7 +30,8 @@ def found(references, asked):
 def with_reply_ids(asked):
     """The request with the ids of its reply, as an engine's answer has them."""
     (reply,) = asked.replies
-    return replace(asked, replies=(replace(reply, ids=tokens(PromptText((assistant(reply.text),)))),))
+    ids = tokens(PromptText((assistant(reply.text),)))
+    return replace(asked, replies=(replace(reply, ids=ids),), chains=(chain(asked.ids + ids),))
 
 
 def timed(time):
@@ -495,7 +496,7 @@ def test_many_branches_of_a_long_prompt_are_bounded():
     for number in range(400):
         branch = array("I", [*numbers, *([number] * 9 if number else [])]).tobytes()
         more = [assistant("I ask."), user(f"Branch {number}")] if number else []
-        asked = replace(request(f"r{number}", *task, *more, at=NOW + number), ids=branch)
+        asked = replace(request(f"r{number}", *task, *more, at=NOW + number), ids=branch, chains=(chain(branch),))
         references.find(asked, asked.at)
         references.keep(asked, asked.at)
     taken = tracemalloc.get_traced_memory()[0]

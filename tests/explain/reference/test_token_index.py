@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.explain.reference.token_index import Beginnings, TokenIndex, passages, sampled
+from gateway.explain.reference.token_index import TokenIndex, beginnings, passages, sampled
+from gateway.tokenize.block_hashes import ChainHasher
 
 MIB = 2**20
 OWNER = 7
@@ -15,6 +16,10 @@ OWNER = 7
 
 def ids(numbers):
     return array("I", numbers).tobytes()
+
+
+def chain(prompt, block_size=16):
+    return array("Q", ChainHasher().chain(1, prompt, block_size).hashes)
 
 
 def drawn(seed, count):
@@ -26,18 +31,16 @@ def test_the_longest_common_beginning_is_found_in_steps(common, own, others):
     shared = drawn(0, common)
     kept, asked = ids(shared + drawn(1, others)), ids(shared + drawn(2, own))
     index = TokenIndex(MIB)
-    index.add(Beginnings(kept, OWNER).hashes, 3)
-    found = index.find(Beginnings(asked, OWNER).hashes)
+    index.add(beginnings(chain(kept), OWNER), 3)
+    found = index.find(beginnings(chain(asked), OWNER))
     assert found.tolist() == [3] * (common // 16) + [-1] * ((common + own) // 16 - common // 16)
 
 
-@given(st.lists(st.integers(0, 2**32 - 1), max_size=80), st.integers(0, 80))
-def test_beginnings_go_on_from_any_token(numbers, start):
-    start = min(start, len(numbers))
-    whole, front = Beginnings(ids(numbers), OWNER), Beginnings(ids(numbers[:start]), OWNER)
-    rest = Beginnings(ids(numbers), OWNER, start, front.total_of(start))
-    assert rest.total_of(len(numbers)) == whole.total_of(len(numbers))
-    assert [*front.hashes.tolist(), *rest.hashes.tolist()] == whole.hashes.tolist()
+def test_of_small_blocks_some_are_left_out():
+    prompt = ids(drawn(0, 100))
+    assert len(beginnings(chain(prompt, 1), OWNER, 16)) == 100 // 16
+    shorter, longer = (beginnings(chain(prompt[: 4 * count], 8), OWNER, 2).tolist() for count in (50, 100))
+    assert longer[:3] == shorter
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 40))
@@ -51,9 +54,9 @@ def test_passages_are_found_wherever_they_stand(in_front, in_front_there, length
 
 def test_what_one_owner_wrote_is_not_found_by_another():
     prompt, index = ids(drawn(0, 400)), TokenIndex(MIB)
-    index.add(Beginnings(prompt, 1).hashes, 0)
+    index.add(beginnings(chain(prompt), 1), 0)
     index.add(passages(prompt, 1), 0)
-    assert set(index.find(Beginnings(prompt, 2).hashes)) == set(index.find(passages(prompt, 2))) == {-1}
+    assert set(index.find(beginnings(chain(prompt), 2))) == set(index.find(passages(prompt, 2))) == {-1}
 
 
 def test_the_latest_request_with_a_passage_is_found():
