@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from xxhash import xxh32_intdigest
 
 from gateway.context import Encoded, Placed, RequestContext, Served
 from gateway.core.canonical import Canonicalized
@@ -158,37 +159,39 @@ def request_record(
         request.caller.application.counted_as if request.caller.application is not None else "",  # prompt
         request.identity,
         request.dialect,
-        opening_hash(request.fields) if with_text else 0,
-        turn_of(request.fields) if with_text else 0,
+        *(opening_and_turn(request.fields) if with_text else (0, 0)),
     )
 
 
 def conversation_hash(encoded: Encoded) -> int:
-    """32 bits that the turns of a conversation share: of its session, else ``opening_hash``; other ones for each
+    """32 bits that the turns of a conversation share: of its session, else of how it opens; other ones for each
     tenant."""
     request = encoded.request
-    named = request.identity.session if request.identity.is_exact else str(opening_hash(request.fields))
-    return zlib.crc32(f"{request.caller.tenant.id}\n{named}".encode("utf-8", "replace"))
+    named = request.identity.session if request.identity.is_exact else ""
+    if not named:
+        named = str(opening_and_turn(request.fields)[0])
+    return xxh32_intdigest(f"{request.caller.tenant.id}\n{named}".encode("utf-8", "replace"))
 
 
-def opening_hash(fields: Mapping[str, Any]) -> int:
-    """32 bits of the beginning and the end of a body's first message behind the leading ones, or of the beginning of a
-    prompt without messages; 0 for none."""
-    messages = fields.get("messages")
-    if isinstance(messages, list):
-        followed = (each for each in messages[:_HASHED_PARTS] if each.get("role") not in _LEADING_ROLES)
-        first: Mapping[str, Any] = next(followed, {})
-        text = _text(first.get("content"))
-        text = text[:_HASHED_CHARACTERS] + text[-_HASHED_CHARACTERS:]
-    else:
-        text = _text(fields.get("prompt"))[:_HASHED_CHARACTERS]
-    return zlib.crc32(text.encode("utf-8", "replace"))
+def opening_and_turn(fields: Mapping[str, Any]) -> tuple[int, int]:
+    """What a body shows of its conversation.
 
-
-def turn_of(fields: Mapping[str, Any]) -> int:
-    """Number of a body's user messages."""
-    messages = fields.get("messages")
-    return sum(each.get("role") == "user" for each in messages) if isinstance(messages, list) else 0
+    Returns:
+        32 bits of the beginning and the end of the first message behind the leading ones, or of the beginning of a
+        prompt without messages; and the number of user messages.
+    """
+    messages, turn, first = fields.get("messages"), 0, None
+    if not isinstance(messages, list):
+        return zlib.crc32(_text(fields.get("prompt"))[:_HASHED_CHARACTERS].encode("utf-8", "replace")), 0
+    for message in messages:
+        role = message.get("role")
+        turn += role == "user"
+        if first is None and role not in _LEADING_ROLES:
+            first = message
+    content = None if first is None else first.get("content")
+    text = content if isinstance(content, str) else _text(content)
+    text = text[:_HASHED_CHARACTERS] + text[-_HASHED_CHARACTERS:]
+    return zlib.crc32(text.encode("utf-8", "replace")), turn
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,7 @@ from array import array
 
 from gateway.core.explanation import ReplicaPrefix, RequestRecord, SpaceKey
 from gateway.explain.bodies import parsed
-from gateway.request_record import opening_hash, turn_of
+from gateway.request_record import opening_and_turn
 
 
 def ids(tokens):
@@ -59,5 +59,5 @@ def answered(**about):
     body = parsed(about["body"]) if about.get("body") else {}
     messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or all(isinstance(each, dict) for each in messages):
-        fields |= {"opening": opening_hash(body or {}), "turn": turn_of(body or {})}
+        fields["opening"], fields["turn"] = opening_and_turn(body or {})
     return RequestRecord(**fields | about)

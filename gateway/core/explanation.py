@@ -141,7 +141,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
             chose; empty for none.
         identity: As in ``ChatRequest``.
         dialect: Likewise.
-        opening: As ``request_record.opening_hash``.
+        opening: As ``request_record.opening_and_turn``.
         turn: Number of its user messages.
         number: Names it in later ``RepeatedRequest`` messages; 0 if none will refer to it.
     """

@@ -12,11 +12,13 @@ from gateway.canon.document_places import DocumentPlace
 from gateway.core.advice import advice_for, advice_on, rules_applied
 from gateway.core.client_places import ClientPlaces
 from gateway.core.diagnosis import PromptDiagnosis
-from gateway.core.explanation import Difference, Explanation, RequestRecord, TokenWindows
+from gateway.core.explanation import Difference, Explanation, RequestRecord, TokenWindows, VaryingSlot
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.core.request import Endpoint
+from gateway.explain.answered_differences import Answer, AnsweredDifferences
 from gateway.explain.diff import find_difference
+from gateway.explain.diff.learned import learned_slot
 from gateway.explain.diff.slot import common_length
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest, ReferenceMatch, common_tokens, tokens_behind
@@ -44,6 +46,7 @@ class Compared(NamedTuple):
             reference: they have no cause but rounding.
         difference: Why the prefix ends there; None if unknown, if there is no difference, or if ``behind`` is 0.
         tokens: Token ids of both around the first differing token; None if they cannot be compared.
+        slot: Where a value that differs is found; None if it is no single value, or has no place of its own.
     """
 
     found: ReferenceMatch
@@ -53,6 +56,7 @@ class Compared(NamedTuple):
     tokens: TokenWindows | None = None
     rounded: int = 0
     dropped: int = 0
+    slot: VaryingSlot | None = None
 
 
 def compare(
@@ -60,11 +64,13 @@ def compare(
     kept: KeptRequest,
     found: ReferenceMatch | None,
     known: int,
+    *,
+    answered: AnsweredDifferences,
     places: Sequence[DocumentPlace] = (),
 ) -> Compared | None:
     """The request compared with its reference, if it has one; ``known`` tokens are held or were computed before.
 
-    ``places``: how the operator declares documents.
+    ``answered``: differences of earlier requests; ``places``: how the operator declares documents.
 
     The texts are compared only if tokens beyond the known ones occur in the reference: then they have lost their place,
     and the first difference is the reason. All other tokens are new.
@@ -90,7 +96,14 @@ def compare(
         behind = max(equal + tokens_behind(ids, kept.ids, equal) - known, 0)
     if not behind and not lost_reply:
         return Compared(found, equal, 0, None)
-    difference = _difference(record, found, kept, equal, places)
+    key = answered.key(reference, kept, found.same_conversation, record.tools_first, equal)
+    answer = None if key is None else answered.get(key)
+    if answer is None:
+        difference = _difference(record, found, kept, equal, places)
+        answer = Answer(difference, learned_slot(reference.text, kept.text, difference))
+        if key is not None:
+            answered.put(key, answer)
+    difference = answer.difference
     blocks = record.canonical.blocks
     if difference is not None and is_in_newest(reference.text, kept.text, blocks, difference):
         behind = round(behind * own_share(reference.text, kept.text, blocks))
@@ -107,7 +120,8 @@ def compare(
     if is_reply and cause is not None and cause is difference and prompt_left > 1 and record.endpoint == Endpoint.CHAT:
         dropped = round(behind * _kept_share(reference, kept, cause))
         cause = cause if dropped < behind else _of_template(record, found, prompt_left)
-    return Compared(found, equal, behind, cause, windows, dropped=dropped)
+    slot = answer.slot if cause is difference else None
+    return Compared(found, equal, behind, cause, windows, dropped=dropped, slot=slot)
 
 
 _FLEET_RUNGS = (Rung.CHOSEN, Rung.ANYWHERE, Rung.SEEN_HERE, Rung.SEEN)

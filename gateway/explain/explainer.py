@@ -23,14 +23,16 @@ from gateway.core.explanation import (
     ReferenceShown,
     ReplicaPrefix,
     RequestRecord,
+    VaryingSlot,
 )
 from gateway.core.ids import requests_named
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Rung
 from gateway.core.text_memo import forget_texts
+from gateway.explain.answered_differences import AnsweredDifferences
 from gateway.explain.bodies import Bodies
 from gateway.explain.comparison import Compared, compare, diagnosed
-from gateway.explain.diff.learned import SlotTurns, learned_slot
+from gateway.explain.diff.learned import SlotTurns
 from gateway.explain.ladder import RUNGS, Ladder
 from gateway.explain.reference import REPLIES, Families, KeptRequest, ReferenceMatch, References
 from gateway.explain.seen import LossCauses, Lost, PromptHashes, Seen, SeenPrompts, SeenPublisher
@@ -84,10 +86,12 @@ class Explainer:
         self._turns = SlotTurns()
         self._forgot_at = 0.0
         self._places: Sequence[DocumentPlace] = ()
+        self._answered = AnsweredDifferences()
 
     def declare_documents(self, places: Sequence[DocumentPlace]) -> None:
         """Use the operator's declarations of documents from now on."""
         self._places = places
+        self._answered.clear()
 
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event that followed all requests so far."""
@@ -122,14 +126,11 @@ class Explainer:
             held = 0
         seen = [self._memory.seen(record, part, held) for part in record.parts]
         found = self._references.find(kept, record.at)
-        explanation = _explained(record, kept, seen, found, self._places)
+        explanation, slot = self._explained(record, kept, seen, found)
         turn_before = found.reference if found and found.same_conversation else None
         conversation = record.session or (turn_before.conversation if turn_before else record.request_id)
         if record.held_out is not HeldOut.SALTED:
             self._remember(record, msgspec.structs.replace(kept, conversation=conversation), found)
-        slot = None
-        if found is not None and explanation.difference is not None:
-            slot = learned_slot(found.reference.text, kept.text, explanation.difference)
         before = turn_before.request_id if turn_before else None
         slot = self._turns.take(record.tenant, record.request_id, before, slot)
         return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
@@ -147,7 +148,7 @@ class Explainer:
             return UNAVAILABLE
         held = max((holder.held_tokens for holder in record.holders), default=0)
         seen = self._memory.seen(record, record.parts[0], held)
-        explanation = _explained(record, kept, [seen], found, self._places)
+        explanation, _ = self._explained(record, kept, [seen], found)
         return diagnosed(record, kept, found, explanation, client=client, places=self._places)
 
     def repeat(self, record: RequestRecord, earlier: RequestRecord) -> None:
@@ -189,6 +190,49 @@ class Explainer:
         if kept is not None:
             self._variants.put(number, self._families.note(kept, kept.at, tools_first=tools_first))
 
+    def _explained(
+        self, record: RequestRecord, kept: KeptRequest, seen: Sequence[Seen], found: ReferenceMatch | None
+    ) -> tuple[Explanation, VaryingSlot | None]:
+        """The explanation of a request, and where a value that differs is found."""
+        size = record.block_size
+        own = len(kept.ids) // TOKEN_BYTES
+        lengths = [len(part) // TOKEN_BYTES for part in record.parts]
+        scale = _scale(record)
+        start = here = sum(part.here_blocks for part in seen) * size
+        other = sum(part.blocks for part in seen) * size
+        ladder = _begun(record, seen_tokens=round(here * scale))
+        known = max(other, round(ladder.at / scale))
+        compared = compare(record, kept, found, known, answered=self._answered, places=self._places)
+        otherwise = Reason.RESET
+        equal = compared.equal if compared else 0
+        if compared is not None and len(lengths) == 1:
+            # The reference was computed as well, even if its blocks are remembered no more.
+            whole = max(min(equal, own - 1), 0) // size * size
+            if here == other and compared.found.reference.where == record.where:
+                here = max(here, whole)
+            other = max(other, whole)
+            otherwise = changed(compared.found.reference.where, record.where) or otherwise
+        ladder.climb_by(round(here * scale), _ends([part.here for part in seen], size, scale, Reason.EVICTED))
+        elsewhere = _ends([part.anywhere for part in seen], size, scale, otherwise, start)
+        ladder.climb_by(round(other * scale), elsewhere)
+        behind = compared.behind if compared else 0
+        if all(length < size for length in lengths):
+            ladder.climb(ladder.prompt_tokens, Reason.TOO_SHORT)
+        elif len(lengths) == 1:
+            rounded = compared.rounded if compared else 0
+            ladder.climb(round((max(other, equal) + rounded) * scale), Reason.BLOCK_BOUNDARY)
+        else:
+            rounded = min(_ends_of_known(lengths, seen, size), behind)
+            ladder.climb(ladder.at + round(rounded * scale), Reason.BLOCK_BOUNDARY)
+            behind -= rounded
+        reason = compared.difference.reason if compared and compared.difference else Reason.UNCLASSIFIED
+        dropped = ladder.at + round(compared.dropped * scale) if compared else 0
+        ladder.climb_by(ladder.at + round(behind * scale), [(dropped, Reason.TEMPLATE_DROPPED), (0, reason)])
+        is_new = compared is None and not other
+        ladder.climb(ladder.prompt_tokens, Reason.FIRST_SEEN if is_new else Reason.NEW_CONTENT)
+        explanation = _explanation(record, ladder, compared, turn=record.turn, was_skipped=False)
+        return explanation, compared.slot if compared is not None and compared.behind else None
+
     def _kept(self, record: RequestRecord) -> KeptRequest:
         is_single = len(record.parts) == 1
         ids = record.parts[0] if is_single else b"".join(record.parts)
@@ -221,6 +265,7 @@ class Explainer:
             self._bodies.forget()
             self._references.forget_readings()
             self._families.forget_texts()
+            self._answered.clear()
             forget_texts()
 
     def _remember(self, record: RequestRecord, kept: KeptRequest, found: ReferenceMatch | None) -> None:
@@ -243,51 +288,6 @@ def _counted(record: RequestRecord) -> Explanation:
         ladder.climb(ladder.at, Reason.UNCLASSIFIED)
     ladder.climb(ladder.prompt_tokens, Reason.UNCLASSIFIED)
     return _explanation(record, ladder, None, turn=0, was_skipped=True)
-
-
-def _explained(
-    record: RequestRecord,
-    kept: KeptRequest,
-    seen: Sequence[Seen],
-    found: ReferenceMatch | None,
-    places: Sequence[DocumentPlace],
-) -> Explanation:
-    size = record.block_size
-    own = len(kept.ids) // TOKEN_BYTES
-    lengths = [len(part) // TOKEN_BYTES for part in record.parts]
-    scale = _scale(record)
-    start = here = sum(part.here_blocks for part in seen) * size
-    other = sum(part.blocks for part in seen) * size
-    ladder = _begun(record, seen_tokens=round(here * scale))
-    compared = compare(record, kept, found, max(other, round(ladder.at / scale)), places)
-    otherwise = Reason.RESET
-    equal = compared.equal if compared else 0
-    if compared is not None and len(lengths) == 1:
-        # The reference was computed as well, even if its blocks are remembered no more.
-        whole = max(min(equal, own - 1), 0) // size * size
-        if here == other and compared.found.reference.where == record.where:
-            here = max(here, whole)
-        other = max(other, whole)
-        otherwise = changed(compared.found.reference.where, record.where) or otherwise
-    ladder.climb_by(round(here * scale), _ends([part.here for part in seen], size, scale, Reason.EVICTED))
-    elsewhere = _ends([part.anywhere for part in seen], size, scale, otherwise, start)
-    ladder.climb_by(round(other * scale), elsewhere)
-    behind = compared.behind if compared else 0
-    if all(length < size for length in lengths):
-        ladder.climb(ladder.prompt_tokens, Reason.TOO_SHORT)
-    elif len(lengths) == 1:
-        rounded = compared.rounded if compared else 0
-        ladder.climb(round((max(other, equal) + rounded) * scale), Reason.BLOCK_BOUNDARY)
-    else:
-        rounded = min(_ends_of_known(lengths, seen, size), behind)
-        ladder.climb(ladder.at + round(rounded * scale), Reason.BLOCK_BOUNDARY)
-        behind -= rounded
-    reason = compared.difference.reason if compared and compared.difference else Reason.UNCLASSIFIED
-    dropped = ladder.at + round(compared.dropped * scale) if compared else 0
-    ladder.climb_by(ladder.at + round(behind * scale), [(dropped, Reason.TEMPLATE_DROPPED), (0, reason)])
-    is_new = compared is None and not other
-    ladder.climb(ladder.prompt_tokens, Reason.FIRST_SEEN if is_new else Reason.NEW_CONTENT)
-    return _explanation(record, ladder, compared, turn=record.turn, was_skipped=False)
 
 
 def _begun(record: RequestRecord, seen_tokens: int) -> Ladder:

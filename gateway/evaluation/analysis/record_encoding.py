@@ -21,7 +21,7 @@ from gateway.evaluation.analysis.analysis_options import AnalysisOptions
 from gateway.evaluation.bad_input import BadInput
 from gateway.evaluation.logs.logged_request import LoggedRequest, UnreadableEntry
 from gateway.explain.worker.explain_messages import ModelOptions
-from gateway.request_record import opening_hash, turn_of
+from gateway.request_record import opening_and_turn
 from gateway.tokenize.encoder import check_size, stand_in
 from gateway.tokenize.load_tokenizer import load_local
 from gateway.tokenize.local import LocalEncoder
@@ -108,6 +108,7 @@ class RecordEncoding:
         tokens = sum(map(len, parts)) // TOKEN_BYTES
         tenant = logged.tenant[:_LABEL_CHARS] or _UNKNOWN_TENANT
         with_text = tokens <= _MAX_TOKENS
+        opening, turn = opening_and_turn(request.fields)
         return RequestRecord(
             request_id=logged.place,
             at=at,
@@ -156,8 +157,8 @@ class RecordEncoding:
             stages=(),
             warming=False,
             canonical=_OBSERVED if self._options.with_rules and with_text else Canonicalized(),
-            opening=opening_hash(request.fields),
-            turn=turn_of(request.fields),
+            opening=opening,
+            turn=turn,
         )
 
     def _encoder(self, model: str) -> LocalEncoder | None:

@@ -9,7 +9,7 @@ from gateway.core.explanation import ReplyChoice, SpaceKey
 from gateway.explain.bodies import Bodies
 from gateway.explain.prompt_text import Message, PromptText, Tool
 from gateway.explain.reference import KeptRequest
-from gateway.request_record import opening_hash, turn_of
+from gateway.request_record import opening_and_turn
 from gateway.tokenize.block_hashes import ChainHasher
 
 NOW = 1_795_000_000.0
@@ -69,8 +69,8 @@ def request(request_id, *messages, tools=(), reply=None, session="", tenant="acm
         tokens(text),
         BODIES,
         (chain(tokens(text)),),
-        opening=opening_hash(fields),
-        turn=turn_of(fields),
+        16,
+        *opening_and_turn(fields),
         replies=replies,
     )
 
