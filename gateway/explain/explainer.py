@@ -135,6 +135,11 @@ class Explainer:
         slot = self._turns.take(record.tenant, record.request_id, before, slot)
         return msgspec.structs.replace(explanation, slot=slot, conversation=conversation)
 
+    def take_untried(self, tenant: str, request_id: str) -> RequestRecord | None:
+        """A request that is kept for comparison; None if there is none, and from the second time on."""
+        number = self._numbers.peek((tenant, request_id))
+        return None if number is None else self._references.take_untried(number)
+
     def diagnose(self, record: RequestRecord, named: str, client: ClientPlaces) -> PromptDiagnosis:
         """Compares a request that is about to be computed with an earlier one, and remembers nothing of it."""
         numbers = [self._numbers.peek((record.tenant, each)) for each in requests_named(named)]
@@ -256,6 +261,7 @@ class Explainer:
             turn=record.turn,
             replies=replies,
             agent=record.identity.agent,
+            record=msgspec.structs.replace(record, body=b"", parts=(), replies=()) if is_single else None,
         )
 
     def _forget_texts(self, now: float) -> None:

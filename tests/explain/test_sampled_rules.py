@@ -6,14 +6,12 @@ from itertools import takewhile
 
 import msgspec
 import pytest
-from observed_prompts import ENCODER, LONG, OPTIONS, Observer, body, request
+from observed_prompts import LONG, OPTIONS, body, request
 from pydantic import ValidationError
 
 from gateway.config.telemetry_settings import ExplainSettings
 from gateway.core.canonical import Canonicalized, RuleName, default_mode
-from gateway.core.experiment_group import HeldOut
-from gateway.core.explanation import Attribution, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
-from gateway.core.reasons import Reason
+from gateway.core.explanation import Explanation, ReplicaPrefix
 from gateway.explain.worker.explain_messages import WorkerOptions
 from gateway.explain.worker.explain_parts import ExplainParts
 
@@ -165,61 +163,6 @@ def test_a_share_is_from_nothing_to_all(share):
         assert ExplainSettings(observed_share=bound).observed_share == bound
     with pytest.raises(ValidationError):
         ExplainSettings(observed_share=share)
-
-
-class Untried(Observer):
-    """An observer with a share of 0, and what it does about a request whose reference was left out."""
-
-    def leave_out(self, name: str, padding: int = 0, **fields) -> RequestRecord:
-        sent = body(f"#1 {LONG}", "Hi.") + b" " * padding
-        record = request(sent[: len(sent) - padding], request_id=name, observe=["whitespace"], at=self.at, **fields)
-        record = msgspec.structs.replace(record, body=sent)
-        explanation = Explanation(record.prompt_tokens, 0, True, (), (), conversation="session-1")
-        assert not self.shadow.observed(record, explanation).observed
-        return record
-
-    def saved_with(self, reference: RequestRecord) -> int:
-        """What a rule saves of a request that is compared with another."""
-        record = request(body(f"#2 {LONG}", "Hi."), observe=["whitespace"], at=self.at)
-        shown = ReferenceShown(reference.request_id, reference.at, "", "similar", 0)
-        missed = (Attribution(Reason.DYNAMIC_ID, 100, True),)
-        explanation = Explanation(record.prompt_tokens, 0, True, (), missed, shown)
-        found = self.shadow.observed(record, explanation)
-        assert found.observed == 1
-        return sum(each.saved_tokens for each in found.canonical if each.rule == "whitespace")
-
-
-@pytest.fixture
-def untried() -> Untried:
-    observer = Untried(load=lambda _: ENCODER)
-    observer.shadow.configure(OPTIONS, 0)
-    return observer
-
-
-def test_a_request_that_was_left_out_is_tried_when_a_later_one_is_compared_with_it(untried):
-    assert untried.saved_with(untried.leave_out("one")) > 500
-
-
-@pytest.mark.parametrize("number", [0, 8])
-def test_requests_that_were_left_out_are_kept_within_bounds(untried, number):
-    kept = [untried.leave_out(f"req-{each}", padding=2 << 20) for each in range(9)]
-    assert bool(untried.saved_with(kept[number])) == (number == 8)
-
-
-def test_a_request_that_was_left_out_is_kept_as_long_as_a_reference(untried):
-    reference = untried.leave_out("one")
-    untried.at += 3601
-    assert not untried.saved_with(reference)
-
-
-def test_a_session_that_is_forgotten_is_not_tried_late(untried):
-    reference = untried.leave_out("one")
-    untried.shadow.forget_session(reference.tenant, "session-1")
-    assert not untried.saved_with(reference)
-
-
-def test_nothing_is_kept_of_requests_that_no_later_one_is_compared_with(untried):
-    assert not untried.saved_with(untried.leave_out("one", held_out=HeldOut.SALTED))
 
 
 def test_an_ended_session_leaves_nothing_to_be_tried():

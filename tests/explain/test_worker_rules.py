@@ -136,10 +136,12 @@ def test_without_rule_options_nothing_is_observed_or_suggested():
         desk.send(body(f"You help people.\nCustomer: {name}  \n{LONG}", "Hi."))
     nothing = {"requests": 0, "prompt_tokens": 0, "conversations": {"tried": 0, "of": 0}}
     assert desk.summary() == {"looked_at": nothing, "rules": [], "suggestions": []}
-    # Later they come.
+    # Later they come, and the tokenizer is loaded.
     desk.worker.handle(options())
-    desk.send(body(LONG, "Hi."))
-    assert desk.summary()["looked_at"]["requests"] == 1
+    until = time.monotonic() + 60
+    while not desk.summary()["looked_at"]["requests"]:
+        assert time.monotonic() < until
+        desk.send(body(LONG, "Hi."))
 
 
 def test_invalid_rules_cost_no_explanations():

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from gateway.core.explanation import ReplyChoice, SpaceKey
+from gateway.core.explanation import ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.explain.bodies import Bodies
 from gateway.explain.prompt_text import PromptText
@@ -53,6 +53,7 @@ class KeptRequest(msgspec.Struct, frozen=True):
         replies: Replies of the engine.
         agent: The subagent that sent it; empty for the main one.
         conversation: As in ``Explanation``.
+        record: What else is known of it; None if rules cannot be tried on it.
     """
 
     request_id: str
@@ -73,6 +74,7 @@ class KeptRequest(msgspec.Struct, frozen=True):
     replies: tuple[ReplyChoice, ...] = ()
     agent: str = ""
     conversation: str = ""
+    record: RequestRecord | None = None
 
     @property
     def text(self) -> PromptText:

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.explanation import RequestRecord
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.request import Endpoint
 from gateway.explain.prompt_text import PROMPT_ROLE
@@ -71,7 +72,7 @@ _CONTINUED_CHARACTERS = 64
 _LARGEST_PART = 8
 _MEMO_PART = 16
 _INDEX_PART = 6
-_REQUEST_BYTES = 1_900
+_REQUEST_BYTES = 2_600
 """Memory of a request with its keys, besides its body, its ids and its replies."""
 
 _BODY_END = 64
@@ -140,6 +141,15 @@ class References:
         """The request with a number; None if it is not kept."""
         entry = self._entries.get(number)
         return None if entry is None else entry.whole
+
+    def take_untried(self, number: int) -> RequestRecord | None:
+        """The record of a request; None if there is none, and from the second time on."""
+        entry = self._entries.get(number)
+        if entry is None or entry.kept.record is None:
+            return None
+        whole, record = entry.whole, entry.kept.record
+        entry.kept = msgspec.structs.replace(entry.kept, record=None)
+        return msgspec.structs.replace(record, body=whole.body, parts=(whole.ids,), replies=whole.replies)
 
     def keep(self, kept: KeptRequest, now: float) -> int:
         """Keep a request for comparison with later ones, unless it is larger than an eighth of the memory.

@@ -25,10 +25,8 @@ from gateway.canon.rule import REMOVED, Edit, Fields
 from gateway.canon.rulebook import Rulebook, rulebook
 from gateway.canon.texts import messages
 from gateway.config.canon_settings import CanonSettings
-from gateway.core.bounded_cache import BoundedCache
 from gateway.core.canonical import ALL_RULES, EditShown, RuleMode, RuleName, RuleOutcome
 from gateway.core.errors import TokenizerUnavailable
-from gateway.core.experiment_group import HeldOut
 from gateway.core.explanation import Explanation, RequestRecord, VaryingSlot
 from gateway.core.json_edit import Path
 from gateway.core.prompt import TOKEN_BYTES, TokenSource
@@ -245,12 +243,9 @@ def _texts_in_front(sent: Fields, path: Path) -> int:
 
 
 _MEMORY_BYTES = 32 * 1024 * 1024
-_UNTRIED_BYTES = 16 * 1024 * 1024
-_UNTRIED = 5_000
-_RECORD_BYTES = 4_000
-"""Memory of a record besides its texts and token ids."""
-_HOLDER_BYTES = 400
 _HASHES = 1 << 64
+
+_UNEXPLAINED = Explanation(0, 0, True, (), ())
 
 _OF_PROMPTS = frozenset(each for each in AVOIDABLE if REASONS[each].rung is Rung.REUSABLE)
 """Avoidable reasons in the prompts themselves, which rules may remove."""
@@ -265,6 +260,7 @@ class WhatIf:
         seen_blocks: Capacity of the memory of blocks, as for ``SeenForms``.
         ttl_seconds: Lifetime of its entries, and of texts.
         share: Share of conversations that are tried even if nothing is avoidable in them.
+        untried: Gives the request of a tenant with an id, if it can still be compared with, and only once.
         bodies: Parses bodies.
         load: Loads a tokenizer.
         build: Builds the rules.
@@ -278,15 +274,14 @@ class WhatIf:
         seen_blocks: int,
         ttl_seconds: float,
         share: float = 1.0,
+        untried: Callable[[str, str], RequestRecord | None] = lambda *_: None,
         bodies: Bodies | None = None,
         load: Load = load_encoder,
         build: Callable[[CanonSettings], Rulebook] = rulebook,
     ) -> None:
         self._options = options
         self._share = share
-        self._untried: BoundedCache[tuple[str, str], tuple[RequestRecord, Explanation]] = BoundedCache(
-            _UNTRIED, max_weight=_UNTRIED_BYTES
-        )
+        self._untried = untried
         self._bodies = bodies or Bodies()
         self._build = build
         self._encoders = Encoders(options.models, load)
@@ -314,31 +309,13 @@ class WhatIf:
         """Takes the notices added since the last call."""
         return self._encoders.notices()
 
-    def expire(self, now: float) -> None:
-        """Drop untried requests older than the TTL; ``now`` is Unix seconds."""
-        while self._untried:
-            key = next(iter(self._untried))
-            kept = self._untried.peek(key)
-            if kept is None or kept[0].at >= now - self._seen.ttl_seconds:
-                return
-            self._untried.pop(key)
-
-    def forget_session(self, tenant: str, conversation: str) -> None:
-        """Drop the untried requests of a session."""
-        kept = self._untried.items()
-        found = [key for key, (_, each) in kept if (key[0], each.conversation) == (tenant, conversation)]
-        for key in found:
-            self._untried.pop(key)
-
     def observed(self, record: RequestRecord, explanation: Explanation) -> Explanation:
         """The explanation with the effects of rules added; records the blocks of a request that is tried."""
-        self.expire(record.at)
         modes = record.canonical.modes
         if not modes or len(record.parts) != 1 or record.block_size < 1:
             return msgspec.structs.replace(explanation, slot=None)
         weight = self._weight(record, explanation)
         if not weight:
-            self._keep(record, explanation)
             kept = explanation.slot if explanation.slot and explanation.slot.is_kept else None
             return msgspec.structs.replace(
                 explanation,
@@ -350,10 +327,13 @@ class WhatIf:
                 ),
             )
         if weight == 1 and explanation.reference is not None:
-            before = self._untried.pop((record.tenant, explanation.reference.request_id))
+            before = self._untried(record.tenant, explanation.reference.request_id)
             if before is not None:
-                self._tried(*before, 0)
-        return self._tried(record, explanation, weight)
+                self._tried(before, _UNEXPLAINED, 0)
+        tried = self._tried(record, explanation, weight)
+        if tried.observed:
+            self._untried(record.tenant, record.request_id)
+        return tried
 
     def _weight(self, record: RequestRecord, explanation: Explanation) -> float:
         """For how many requests this one counts, as ``Explanation.observed``; 0 if it is not tried.
@@ -373,19 +353,6 @@ class WhatIf:
         named = f"{record.tenant}\n{explanation.conversation or record.request_id}".encode("utf-8", "replace")
         return 1 / self._share if xxh3_64_intdigest(named) < self._share * _HASHES else 0
 
-    def _keep(self, record: RequestRecord, explanation: Explanation) -> None:
-        """Keep a request that later ones may be compared with, to try it then."""
-        if (
-            self._share < 1
-            and record.token_source == TokenSource.LOCAL
-            and record.held_out is not HeldOut.SALTED
-            and _is_on(record)
-        ):
-            replies = sum(len(reply.ids or b"") + len(reply.text or "") for reply in record.replies)
-            size = _RECORD_BYTES + len(record.body) + len(record.canonical.asked) + len(record.parts[0]) + replies
-            size += _HOLDER_BYTES * len(record.holders)
-            self._untried.put((record.tenant, record.request_id), (record, explanation), weight=size)
-
     def _tried(self, record: RequestRecord, explanation: Explanation, weight: float) -> Explanation:
         modes, is_on = record.canonical.modes, _is_on(record)
         sent = self._bodies.fields(record.body)
@@ -397,8 +364,6 @@ class WhatIf:
         prompts = self._prompts(record, forms, encoder)
         observed: float = 0
         if prompts is None:
-            if self._encoders.is_loading:
-                self._keep(record, explanation)
             outcomes = tuple(
                 RuleOutcome(form.rule, form.mode, len(form.edits), 0, 0)
                 for form in forms

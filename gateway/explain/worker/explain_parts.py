@@ -121,8 +121,6 @@ class ExplainParts:
     def expire(self, now: float) -> None:
         """Drop expired state."""
         self._explainer.expire(now)
-        if self._whatif is not None:
-            self._whatif.expire(now)
 
     def record_event(self, event: CacheEvent) -> None:
         """Record a cache event."""
@@ -171,8 +169,6 @@ class ExplainParts:
         if question == "end_session":
             ended = orjson.loads(answer)
             self._explainer.forget_session(ended["tenant"], ended["id"])
-            if self._whatif is not None:
-                self._whatif.forget_session(ended["tenant"], ended["id"])
         return answer
 
     def _explanation(self, tenant: str, given: str, now: float) -> bytes:
@@ -225,6 +221,7 @@ class ExplainParts:
             seen_blocks=options.seen_blocks,
             ttl_seconds=options.reference_ttl_seconds,
             share=options.observed_share,
+            untried=self._explainer.take_untried,
             bodies=self._bodies,
         )
 
