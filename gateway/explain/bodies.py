@@ -12,7 +12,7 @@ import orjson
 from xxhash import xxh3_128_digest
 
 from gateway.core.bounded_cache import BoundedCache
-from gateway.explain.prompt_text import KnownParts, PromptText, prompt_text
+from gateway.explain.prompt_text import PromptText, prompt_text
 
 _MEMO_BYTES = 8 * 1024 * 1024
 _ENTRY_BYTES = 500
@@ -23,21 +23,14 @@ _RAW = attrgetter("raw")
 
 def parsed(body: bytes) -> Mapping[str, Any] | None:
     """The fields of a body; None if it cannot be parsed."""
-    return _parsed(body)[0]
-
-
-def _parsed(body: bytes) -> tuple[Mapping[str, Any] | None, bool]:
-    """``parsed``, and whether ``orjson`` can: then the values can be written as they were read."""
-    is_strict = True
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
-        is_strict = False
         try:
             fields = json.loads(body)  # takes NaN and numbers beyond a double, as engines do
         except (ValueError, RecursionError):
             fields = None
-    return fields if isinstance(fields, dict) else None, is_strict
+    return fields if isinstance(fields, dict) else None
 
 
 def weight_of(text: PromptText) -> int:
@@ -50,24 +43,21 @@ def weight_of(text: PromptText) -> int:
 class Bodies:
     """Parses bodies. The last one is remembered: its request is explained, and then tried with observed rules.
 
-    The texts of the latest ones are remembered as well, because many prompts are sent again, and their tools and tool
-    calls, which other prompts repeat.
+    The texts of the latest ones are remembered as well, because the same requests are compared again and again.
     """
 
     def __init__(self) -> None:
         self._body = b""
         self._fields: Mapping[str, Any] | None = None
-        self._is_strict = True
         self._keyed = b""
         self._key = b""
         self._texts: BoundedCache[tuple[str, bytes], PromptText] = BoundedCache(max_weight=_MEMO_BYTES)
-        self._parts = KnownParts(_MEMO_BYTES)
 
     def fields(self, body: bytes) -> Mapping[str, Any] | None:
         """As ``parsed``; read-only."""
         if body is not self._body:
             self._body = body
-            self._fields, self._is_strict = _parsed(body)
+            self._fields = parsed(body)
         return self._fields
 
     def key(self, body: bytes) -> bytes:
@@ -84,13 +74,12 @@ class Bodies:
             fields = self.fields(body)
             if fields is None:
                 return None
-            text = prompt_text(endpoint, fields, self._parts if self._is_strict else None)
+            text = prompt_text(endpoint, fields)
             self._texts.put(key, text, weight=weight_of(text))
         return text
 
     def forget(self) -> None:
         """Forget all texts."""
         self._texts.clear()
-        self._parts.clear()
         self._body, self._fields = b"", None
         self._keyed = self._key = b""

@@ -23,10 +23,6 @@ _MAX_IDS = 16_384
 _PLAIN_FIELDS = 2
 """Fields of a message with only role and content, as most have."""
 
-_PART_BYTES = 400
-_BYTES_PER_KEY_BYTE = 4
-"""Memory of a part by its key: the key itself, and the part's strings, which may take two bytes a character."""
-
 LEADING_ROLES = frozenset({"system", "developer"})
 
 _ARGUMENTS = (
@@ -126,60 +122,12 @@ class PromptText(msgspec.Struct, frozen=True):
         return self.messages[:count]
 
 
-class KnownParts:
-    """Tools and messages with tool calls of earlier bodies, which take long to read.
-
-    Bounded in bytes, unless a single part is larger: it starts again when it is full.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._messages: dict[bytes, Message] = {}
-        self._tools: dict[bytes, tuple[Tool, ...]] = {}
-
-    def message(self, item: Mapping[str, Any]) -> Message:
-        """A message with tool calls, from a value that ``orjson`` parsed."""
-        key = _exact_key(item)
-        if key is None:
-            return _message(item)
-        found = self._messages.get(key)
-        if found is None:
-            self._make_room(key)
-            found = self._messages[key] = _message(item)
-        return found
-
-    def tools(self, items: Sequence[Any]) -> tuple[Tool, ...]:
-        """The tools of a body, from values that ``orjson`` parsed."""
-        key = _exact_key(items)
-        if key is None:
-            return _tools(items)
-        found = self._tools.get(key)
-        if found is None:
-            self._make_room(key)
-            found = self._tools[key] = _tools(items)
-        return found
-
-    def clear(self) -> None:
-        """Forget all parts."""
-        self._messages.clear()
-        self._tools.clear()
-        self._bytes = 0
-
-    def _make_room(self, key: bytes) -> None:
-        size = _PART_BYTES + _BYTES_PER_KEY_BYTE * len(key)
-        if self._bytes + size > self._max_bytes:
-            self.clear()
-        self._bytes += size
-
-
-def prompt_text(endpoint: str, fields: Mapping[str, Any], known: KnownParts | None = None) -> PromptText:
+def prompt_text(endpoint: str, fields: Mapping[str, Any]) -> PromptText:
     """The parts of a request body.
 
     Args:
         endpoint: Path of the request.
         fields: The body's.
-        known: Parts of earlier bodies; only for a body that ``orjson`` parses.
     """
     arguments = {name: _canonical(fields[name]) for name in _ARGUMENTS if fields.get(name) is not None}
     if endpoint != Endpoint.CHAT:
@@ -187,27 +135,9 @@ def prompt_text(endpoint: str, fields: Mapping[str, Any], known: KnownParts | No
         has_ids = isinstance(prompt, list) and any(isinstance(each, int | list) for each in prompt)
         messages = tuple(Message(PROMPT_ROLE, text) for text in _prompts(prompt))
         return PromptText(messages, (), arguments, has_ids)
-    items, tools = _items(fields.get("messages")), _items(fields.get("tools"))
-    return PromptText(
-        tuple(_messages(items, known)),
-        _tools(tools) if known is None or not tools else known.tools(tools),
-        arguments,
-    )
-
-
-def _messages(items: Sequence[Any], known: KnownParts | None) -> list[Message]:
-    found: list[Message] = []
-    for item in items:
-        if not isinstance(item, dict):
-            continue
-        content, role = item.get("content"), item.get("role")
-        if len(item) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
-            found.append(Message(role, content))
-        elif known is not None and item.get("tool_calls"):
-            found.append(known.message(item))
-        else:
-            found.append(_message(item))
-    return found
+    messages = tuple([_message(each) for each in _items(fields.get("messages")) if isinstance(each, dict)])
+    tools = tuple([_tool(each) for each in _items(fields.get("tools")) if isinstance(each, dict)])
+    return PromptText(messages, tools, arguments)
 
 
 def _prompts(prompt: Any) -> Sequence[str]:
@@ -228,7 +158,9 @@ def _of_ids(ids: Sequence[Any]) -> str:
 
 
 def _message(message: Mapping[str, Any]) -> Message:
-    content = message.get("content")
+    content, role = message.get("content"), message.get("role")
+    if len(message) == _PLAIN_FIELDS and isinstance(content, str) and isinstance(role, str):
+        return Message(role, content)
     texts: list[str] = []
     others: list[str] = []
     for part in [content] if isinstance(content, str) else _items(content):
@@ -238,7 +170,7 @@ def _message(message: Mapping[str, Any]) -> Message:
         else:
             texts.append(text)
     return Message(
-        role=_string(message.get("role")),
+        role=_string(role),
         text="\n".join(texts),
         form="string" if isinstance(content, str) else "parts" if isinstance(content, list) else "none",
         others=tuple(others),
@@ -272,10 +204,6 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(_string(function.get("name")), arguments, canonical)
 
 
-def _tools(items: Sequence[Any]) -> tuple[Tool, ...]:
-    return tuple([_tool(each) for each in items if isinstance(each, dict)])
-
-
 def _tool(tool: Mapping[str, Any]) -> Tool:
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else tool.get("name")
@@ -295,14 +223,6 @@ def _canonical(value: Any) -> str:
         return json.dumps(value, sort_keys=True)
     except RecursionError:
         return ""
-
-
-def _exact_key(value: Any) -> bytes | None:
-    """JSON with the keys in their order, by which a value that ``orjson`` parsed is known; None if it is too deep."""
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return None
 
 
 def _items(value: Any) -> list[Any]:

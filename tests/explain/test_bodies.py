@@ -5,7 +5,6 @@ import math
 import pytest
 
 from gateway.explain.bodies import Bodies, parsed
-from gateway.explain.prompt_text import KnownParts
 
 CHAT = "/v1/chat/completions"
 
@@ -54,22 +53,6 @@ def body_with(arguments: str, tool: str, n: int = 0) -> bytes:
     return f'{{"n": {n}, "messages": [{message}], "tools": [{tool}]}}'.encode()
 
 
-def test_tools_and_tool_calls_of_an_earlier_body_are_read_once():
-    bodies = Bodies()
-    first = bodies.text(CHAT, body_with('"{}"', '{"name": "f"}'))
-    later = bodies.text(CHAT, body_with('"{}"', '{"name": "f"}', n=1))
-    assert first is not None
-    assert later is not None
-    assert later is not first
-    assert later.tools is first.tools
-    assert later.messages[0] is first.messages[0]
-    bodies.forget()
-    again = bodies.text(CHAT, body_with('"{}"', '{"name": "f"}', n=2))
-    assert again == first
-    assert again.tools is not first.tools
-    assert again.messages[0] is not first.messages[0]
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -89,23 +72,6 @@ def test_what_an_earlier_body_held_does_not_change_what_another_one_says(one: st
         bodies.text(CHAT, body_with(before, f'{{"name": {before}}}'))
         read, alone = body_with(after, f'{{"name": {after}}}'), Bodies()
         assert repr(bodies.text(CHAT, read)) == repr(alone.text(CHAT, read))
-
-
-def test_known_tools_are_bounded_in_bytes():
-    known = KnownParts(100_000)
-    first = known.tools([{"name": "first"}])
-    assert known.tools([{"name": "first"}]) is first
-    for number in range(40):
-        known.tools([{"name": f"{number:01000d}"}])
-    assert known.tools([{"name": "first"}]) is not first
-
-
-def test_of_large_tools_no_more_are_known_than_fit():
-    known = KnownParts(100_000)
-    one, other = [{"name": "a" * 20_000}], [{"name": "b" * 20_000}]
-    first, second = known.tools(one), known.tools(other)
-    assert known.tools(other) is second
-    assert known.tools(one) is not first
 
 
 def test_a_forgotten_body_is_not_taken_for_a_request_without_one():
