@@ -261,7 +261,7 @@ class Explainer:
             turn=record.turn,
             replies=replies,
             agent=record.identity.agent,
-            record=msgspec.structs.replace(record, body=b"", parts=(), replies=()) if is_single else None,
+            record=_to_be_tried(record) if is_single else None,
         )
 
     def _forget_texts(self, now: float) -> None:
@@ -294,6 +294,13 @@ def _counted(record: RequestRecord) -> Explanation:
         ladder.climb(ladder.at, Reason.UNCLASSIFIED)
     ladder.climb(ladder.prompt_tokens, Reason.UNCLASSIFIED)
     return _explanation(record, ladder, None, turn=0, was_skipped=True)
+
+
+def _to_be_tried(record: RequestRecord) -> RequestRecord | None:
+    """What rules need of a request besides its body, ids and replies; None if it is tried at once."""
+    if record.canonical.asked or not record.canonical.modes:
+        return None
+    return msgspec.structs.replace(record, body=b"", parts=(), replies=(), holders=())
 
 
 def _begun(record: RequestRecord, seen_tokens: int) -> Ladder:
