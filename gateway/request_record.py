@@ -11,14 +11,13 @@ import msgspec
 from xxhash import xxh32_intdigest
 
 from gateway.context import Encoded, Placed, RequestContext, Served
-from gateway.core.canonical import Canonicalized
 from gateway.core.decision import Candidate
 from gateway.core.engine_facts import EngineKind
 from gateway.core.experiment_group import Assignment, HeldOut
 from gateway.core.explanation import MEASUREMENT, ReplicaPrefix, ReplyChoice, RequestRecord, SpaceKey
 from gateway.core.outcome import Ending, Outcome
 from gateway.core.prompt import TOKEN_BYTES, MediaItem, TokenizedPrompt
-from gateway.core.request import LONG_BODY_BYTES, ChatRequest
+from gateway.core.request import LONG_BODY_BYTES
 from gateway.core.settlement import Settlement
 from gateway.core.space import SpaceGrant
 from gateway.explain.reconcile import EXACT_SOURCES, bypasses_cache
@@ -111,7 +110,11 @@ def request_record(
     placed, replica, decision = served.placed, served.placed.replica, served.placed.decision
     request, prompt, model = encoded.request, encoded.prompt, encoded.model
     with_text = with_text and encoded.tokens <= _MAX_TOKENS
-    with_body = with_text and not _is_long(request)
+    messages, canonical = request.fields.get("messages"), encoded.canonical
+    is_long = len(request.body) > LONG_BODY_BYTES or (isinstance(messages, list) and len(messages) > _MAX_MESSAGES)
+    with_body = with_text and not is_long
+    if canonical.asked and not with_body:
+        canonical = msgspec.structs.replace(canonical, asked=b"")
     # By position, as in ``settlement``.
     return RequestRecord(
         settled.request_id,
@@ -153,8 +156,8 @@ def request_record(
         served.dispatched_at - request.received_at,  # sent_after_seconds
         _stages_before_dispatch(settled),  # stages
         settled.warming,
-        _canonical(encoded, with_body=with_body),  # canonical
-        _held_out(settled.assignment),  # held_out
+        canonical,
+        HeldOut.NO if settled.assignment is None else _held_out(settled.assignment),
         encoded.source == MEASUREMENT,  # measured
         request.caller.application.counted_as if request.caller.application is not None else "",  # prompt
         request.identity,
@@ -214,15 +217,10 @@ def placed_record(context: RequestContext, placed: Placed) -> RequestRecord:
     return request_record(context.encoded, served, settlement(context, served, 200, None, now), (), with_text=True)
 
 
-def _held_out(assignment: Assignment | None) -> HeldOut:
-    if assignment is None or not assignment.is_held_out:
+def _held_out(assignment: Assignment) -> HeldOut:
+    if not assignment.is_held_out:
         return HeldOut.NO
     return HeldOut.SALTED if assignment.salted else HeldOut.UNROUTED
-
-
-def _is_long(request: ChatRequest) -> bool:
-    messages = request.fields.get("messages")
-    return len(request.body) > LONG_BODY_BYTES or (isinstance(messages, list) and len(messages) > _MAX_MESSAGES)
 
 
 def _stages_before_dispatch(settled: Settlement) -> tuple[tuple[str, float], ...]:
@@ -243,12 +241,6 @@ def _candidate(candidate: Candidate) -> ReplicaPrefix:
         candidate.prefill_seconds,
         candidate.cost_seconds,
     )
-
-
-def _canonical(encoded: Encoded, *, with_body: bool) -> Canonicalized:
-    """What canonicalization did; with the original body only if the record holds the sent one."""
-    record = encoded.canonical
-    return record if with_body or not record.asked else msgspec.structs.replace(record, asked=b"")
 
 
 def _reported_cached_tokens(encoded: Encoded, served: Served) -> int | None:
