@@ -36,12 +36,7 @@ from gateway.explain.reference.kept_request import (
 )
 from gateway.explain.reference.overlap import RUN_TOKENS, common_tokens
 from gateway.explain.reference.thread import REPLIES, Thread
-from gateway.explain.reference.token_index import (
-    DENSE_TOKENS,
-    TokenIndex,
-    passages,
-    sampled,
-)
+from gateway.explain.reference.token_index import DENSE_TOKENS, TokenIndex, passages, sampled
 
 _SESSION_REQUESTS = 8
 """Number of the last requests of a session that are candidates: agents send several at a time."""
@@ -56,13 +51,11 @@ _SAME_TOKENS = 16
 _LATER_TURNS = 50_000
 """Turns that later ones contain, at about 100 bytes each."""
 
-_LEAST_PASSAGES = 2
-_PASSAGES_PER_CHANCE = 100
-_SAMPLED_PER_CHANCE = 32
-"""Two texts may share one passage in so many by chance, or because messages begin and end alike; of long texts, of
-which few passages are looked up, more."""
+_LEAST_PASSAGES, _MOST_PASSAGES = 2, 32
+_PASSAGES_PER_CHANCE, _SAMPLED_PER_CHANCE = 100, 12
+"""Two texts share some passages by chance, and because messages begin and end alike: fewer than one in so many of what
+is new are no reason to compare them. Of long texts, of which few passages are looked up, more are none."""
 
-_MOST_BY_CHANCE = 128
 _FEW_PASSAGES = 4
 """Requests with less than this part of the passages that another one has are no candidates."""
 
@@ -349,7 +342,7 @@ class References:
         runs = sampled(own)
         found = self._index.find(runs)
         by_chance = len(runs) // (_PASSAGES_PER_CHANCE if len(own) <= DENSE_TOKENS else _SAMPLED_PER_CHANCE)
-        by_chance = max(_LEAST_PASSAGES, min(by_chance, _MOST_BY_CHANCE))
+        by_chance = min(max(_LEAST_PASSAGES, by_chance), _MOST_PASSAGES)
         known = found >= 0
         if np.count_nonzero(known) < by_chance:
             return []
