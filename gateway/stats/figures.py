@@ -1,29 +1,16 @@
 """The figures of a selection, JSON-ready: sums of the summary, effects of rules, and series over time."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gateway.core.canonical import ALL_RULES, RuleMode
 from gateway.core.reasons import AVOIDABLE, REASONS, RUNGS, Reason, Remedy, Rung
-from gateway.stats.columns import (
-    CONFIRMED,
-    MISSED,
-    PREDICTED,
-    PROMPT_TOKENS,
-    REASON_COLUMNS,
-    SERIES,
-    TURNS,
-    Bins,
-    percentiles,
-)
-from gateway.stats.counters import Counters, SelectionTotals
+from gateway.stats.counters import Counters, SelectionTotals, named
 from gateway.stats.label_limiter import OTHER, StatsKey
 from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import Part, Selection
-from gateway.stats.totals import Totals
+from gateway.stats.time_buckets import COUNTS
+from gateway.stats.totals import TURNS, Bins, Totals, percentiles
 from gateway.stats.tried_conversations import TriedConversations
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
@@ -34,11 +21,11 @@ def totals(cell: Totals) -> dict[str, object]:
     """Requests, tokens and hits."""
     return {
         "requests": cell.requests,
-        "skipped": cell.skipped,
+        "skipped": cell.count("skipped"),
         "prompt_tokens": cell.prompt_tokens,
         "hits": cell.hits,
-        "hits_confirmed": cell.confirmed,
-        "hits_predicted": cell.predicted,
+        "hits_confirmed": cell.count("confirmed"),
+        "hits_predicted": cell.count("predicted"),
         "hit_rate": share(cell.hits, cell.prompt_tokens),
     }
 
@@ -80,14 +67,10 @@ def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
     ]
 
 
-def first_tokens(cell: Totals) -> dict[str, object]:
-    """Times to first token of cold and warm requests."""
-    return {"cold": _spread(cell.cold), "warm": _spread(cell.warm)}
-
-
-def total_latencies(cell: Totals) -> dict[str, object]:
-    """Times from arrival to the end of the answer of cold and warm requests, where the answer is complete."""
-    return {"cold": _spread(cell.cold_total), "warm": _spread(cell.warm_total)}
+def durations(cell: Totals, kind: str) -> dict[str, object]:
+    """Times of cold and warm requests. ``kind``: ``ttft``, the time to the first token, or ``total``, from arrival to
+    the end of the answer, where that is complete."""
+    return {warmth: _spread(cell.bins(f"{kind}_{warmth}")) for warmth in ("cold", "warm")}
 
 
 def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
@@ -97,9 +80,10 @@ def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
         remedy: [each for reason, each in missed.items() if REASONS[reason].remedy is remedy] for remedy in _AVOIDABLE
     }
     return {
-        "saved": _worth(cell.hits, cell.saved_gpu_seconds, price) | {"prefill_seconds": seconds(cell.saved_seconds)},
+        "saved": _worth(cell.hits, cell.seconds("saved_gpu_seconds"), price)
+        | {"prefill_seconds": seconds(cell.seconds("saved_seconds"))},
         "lost": _worth(cell.prompt_tokens - cell.hits, cell.lost_gpu_seconds, price)
-        | {"prefill_seconds": seconds(cell.lost_seconds)},
+        | {"prefill_seconds": seconds(cell.seconds("lost_seconds"))},
         "avoidable": _worth_of((each for some in avoidable.values() for each in some), price)
         | {
             "by_remedy": {remedy.value: _worth_of(some, price) for remedy, some in avoidable.items()},
@@ -118,7 +102,7 @@ def _estimated(cell: Totals, price: ComputePrice) -> dict[str, object] | None:
         if reason is not Reason.UNCLASSIFIED and REASONS[reason].rung not in (Rung.CHOSEN, Rung.ANYWHERE)
     }
     known = sum(cell.missed[reason][0] for reason in of_text)
-    if not cell.skipped or not known:
+    if not cell.count("skipped") or not known:
         return None
     factors = {reason: 1 + unknown / known if reason in of_text else 1.0 for reason in cell.missed}
     return _worth_of(
@@ -235,8 +219,6 @@ def _net(rule: Mapping[str, object]) -> int:
 _GROUPS = 7
 """Maximum number of groups of their own; those with fewer missed tokens are summed as ``(other)``."""
 
-_NOTHING = Totals([0] * SERIES)
-
 
 def series_shown(
     counts: Counters, selection: Selection, now: float, *, since: float, only: Reason | None, by: Part | None
@@ -251,30 +233,27 @@ def series_shown(
         only: The only reason shown; None for all.
         by: The label to group by; None for no groups.
     """
-    step, first = counts.step(selection), counts.first_start(selection, now)
+    step, starts = COUNTS[selection.window.ring].step, selection.window.starts(COUNTS, now)
     groups = [] if by is None else _largest(counts, selection, now, by, only)
-    names = groups or [""]
-    starts, figures = counts.series(selection, now, names, _name_of(by, names))
-    buckets = {
-        start: _bucket(start, _NOTHING, only) for start in range(first, int(now) + 1, step) if start + step > since
-    }
-    buckets |= {
-        start: _bucket(start, Totals(row), only)
-        for start, row in zip(starts, figures.sum(axis=1).tolist(), strict=True)
-    }
-    if groups:
-        nothing = dict.fromkeys(groups, _group(0, 0, 0))
-        apart = dict(zip(starts, _apart(figures, groups, only), strict=True))
-        for start, bucket in buckets.items():
-            bucket["groups"] = apart.get(start, nothing)
+    figures = counts.series(selection, now, groups or [""], _name_of(by, groups or [""]))
+    buckets: list[dict[str, object]] = []
+    for start in starts:
+        found = figures.get(start)
+        if found is None and start + step <= since:
+            continue
+        bucket = _bucket(start, Totals({} if found is None else named(found.sum(axis=0))), only)
+        if groups:
+            cells = [{}] * len(groups) if found is None else map(named, found)
+            bucket["groups"] = {name: _group(Totals(cell), only) for name, cell in zip(groups, cells, strict=True)}
+        buckets.append(bucket)
     grouping: dict[str, object] = {} if by is None else {"by": by, "groups": groups}
     return {
         **selection.shown,
         "reason": only,
         **grouping,
         "step_seconds": step,
-        "covered_seconds": round(max(now - max(first, since), 0.0), 3),
-        "buckets": [buckets[start] for start in sorted(buckets)],
+        "covered_seconds": round(max(now - max(starts[0], since), 0.0), 3),
+        "buckets": buckets,
         "catalog": catalog(),
         "rungs": rungs(),
     }
@@ -303,18 +282,8 @@ def _bucket(start: int, cell: Totals, only: Reason | None) -> dict[str, object]:
     }
 
 
-def _apart(figures: NDArray[np.float64], groups: Sequence[str], only: Reason | None) -> Iterator[dict[str, object]]:
-    """For each bucket, prompt tokens, hits and missed tokens of each group."""
-    prompt_tokens = figures[..., PROMPT_TOKENS]
-    hits = figures[..., CONFIRMED] + figures[..., PREDICTED]
-    missed = prompt_tokens - hits if only is None else figures[..., MISSED + REASON_COLUMNS.index(only)]
-    whole = (each.astype(np.int64).tolist() for each in (prompt_tokens, hits, missed))
-    for bucket in zip(*whole, strict=True):
-        yield dict(zip(groups, map(_group, *bucket), strict=True))
-
-
-def _group(prompt_tokens: int, hits: int, missed: int) -> Mapping[str, int]:
-    return {"prompt_tokens": prompt_tokens, "hits": hits, "missed": missed}
+def _group(cell: Totals, only: Reason | None) -> Mapping[str, int]:
+    return {"prompt_tokens": cell.prompt_tokens, "hits": cell.hits, "missed": _missed(cell, only)}
 
 
 def _missed(cell: Totals, only: Reason | None) -> int:
