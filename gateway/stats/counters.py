@@ -6,7 +6,7 @@ second.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -58,11 +58,6 @@ class SelectionTotals:
         self.keys = keys
         self.figures = figures
 
-    @classmethod
-    def of(cls, rows: Mapping[StatsKey, Row]) -> "SelectionTotals":
-        """The sums in rows."""
-        return cls(list(rows), _figures(rows.values()))
-
     def rows(self) -> dict[StatsKey, Row]:
         """The sums as rows."""
         return dict(zip(self.keys, map(named, self.figures), strict=True))
@@ -80,11 +75,11 @@ class SelectionTotals:
         np.add.at(figures, np.array(places, np.int64), self.figures)
         return {name: Totals(named(figures[number])) for name, number in numbers.items()}
 
-    def combined(self, others: Sequence["SelectionTotals"]) -> "SelectionTotals":
+    def combined(self, others: Iterable[Mapping[StatsKey, Row]]) -> "SelectionTotals":
         """These sums together with others."""
-        every = [self, *others]
-        keys = [key for sums in every for key in sums.keys]
-        return SelectionTotals(keys, np.concatenate([sums.figures for sums in every]))
+        more = [each for rows in others for each in rows.items()]
+        figures = _figures([row for _, row in more])
+        return SelectionTotals([*self.keys, *(key for key, _ in more)], np.concatenate([self.figures, figures]))
 
 
 class Counters:
@@ -92,12 +87,14 @@ class Counters:
 
     The rows of one bucket of the finest ring are summed first. The sums are added to the rings when a row of another
     bucket comes or when something is read, because adding every row to every ring would be most of the work.
+
+    Args:
+        since: Begin of this process, Unix seconds. Hours of earlier ones count in windows that are read from hours.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, since: float = 0) -> None:
+        self._since = since
         self._buckets = TimeBuckets(COUNTS, _Bucket)
-        # Apart, because shorter windows are summed from hours as well, and begin with this process.
-        self._earlier = TimeBuckets(COUNTS[HOURS : HOURS + 1], _Bucket)
         self._present: dict[StatsKey, Row] = {}
         self._present_start = 0
 
@@ -111,25 +108,24 @@ class Counters:
 
     def restore(self, key: StatsKey, start: int, row: Row) -> None:
         """Add the row of a whole hour of an earlier process; windows of a day and less do not include it."""
-        for bucket in self._earlier.opened(start):
+        for bucket in self._buckets.opened(start, HOURS):
             _add_row(bucket.rows, key, row)
 
     def hours(self) -> Iterator[tuple[int, Mapping[StatsKey, Row]]]:
-        """Start and rows of every hour that is kept, in no order; of one hour several times."""
+        """Start and rows of every hour that is kept, in no order; of one hour maybe twice."""
         self._add_present()
-        for start, bucket in (*self._buckets.all(HOURS), *self._earlier.all(0)):
+        for start, bucket in self._buckets.all(HOURS):
             yield from ((start, array.rows()) for array in bucket.arrays())
 
-    def sums(self, selection: Selection, now: float, sections: int = len(BOUNDS) - 1) -> SelectionTotals:
+    def sums(self, selection: Selection, sections: int = len(BOUNDS) - 1) -> SelectionTotals:
         """The sums of a selection. Beyond ``_MAX_KEYS``, the rarest keys are summed as ``OTHER``.
 
         Args:
             selection: Window and filters.
-            now: Unix seconds.
             sections: Number of column sections needed, from the first on.
         """
         self._add_present()
-        buckets = [*self._buckets.covering(selection.window, now), *self._earlier_buckets(selection, now).values()]
+        buckets = self._buckets.covering(selection.window, selection.now, HOURS, self._since)
         arrays = [array for bucket in buckets for array in bucket.arrays()]
         times = Counter(key for array in arrays for key in array.keys if selection.takes(*key))
         kept = {key for key, _ in times.most_common(_MAX_KEYS)}
@@ -141,13 +137,12 @@ class Counters:
         return SelectionTotals(keys, figures)
 
     def series(
-        self, selection: Selection, now: float, names: Sequence[str], name_of: Callable[[StatsKey], str]
+        self, selection: Selection, names: Sequence[str], name_of: Callable[[StatsKey], str]
     ) -> dict[int, _Figures]:
         """The sums of a selection in each bucket that is not empty.
 
         Args:
             selection: Window and filters.
-            now: Unix seconds.
             names: The groups.
             name_of: Maps a key to its group.
 
@@ -156,17 +151,13 @@ class Counters:
         """
         self._add_present()
         grouping = _Grouping(names, lambda key: name_of(key) if selection.takes(*key) else None)
-        earlier, found = self._earlier_buckets(selection, now), dict[int, _Figures]()
-        for start in selection.window.starts(COUNTS, now):
-            for bucket in (self._buckets.kept(selection.window.ring, start), earlier.get(start)):
-                for array in bucket.arrays() if bucket is not None else ():
-                    grouping.add(array, found.setdefault(start, np.zeros((len(names), BOUNDS[1]))))
+        found: dict[int, _Figures] = {}
+        for start in selection.starts(COUNTS):
+            if (bucket := self._buckets.kept(selection.window.ring, start)) is not None:
+                found[start] = np.zeros((len(names), BOUNDS[1]))
+                for array in bucket.arrays():
+                    grouping.add(array, found[start])
         return found
-
-    def _earlier_buckets(self, selection: Selection, now: float) -> "dict[int, _Bucket]":
-        """Hours of earlier processes in a window, by their start."""
-        starts = selection.window.starts(COUNTS, now) if selection.window.ring >= HOURS else range(0)
-        return {start: bucket for start in starts if (bucket := self._earlier.kept(0, start)) is not None}
 
     def _add_present(self) -> None:
         rows, self._present = self._present, {}

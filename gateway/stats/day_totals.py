@@ -6,9 +6,8 @@ Days are those of UTC. Only whole numbers are kept, so a report can be reproduce
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple
-
-import msgspec
+from operator import add
+from typing import NamedTuple, TypeVar
 
 from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest
@@ -46,43 +45,19 @@ class DayKey(NamedTuple):
         return cls(int(at // _DAY_SECONDS), tenant, model, prompt)
 
 
-class DayTotal(msgspec.Struct, array_like=True, gc=False):
-    """Totals of answered requests.
+DayTotal = tuple[int, int, int, int, int]
+"""Totals of answered requests: their number; their prompt tokens; of these, tokens that were not computed again; prompt
+tokens of requests whose cached tokens the engine reported; generated tokens, as far as engines report them."""
 
-    Attributes:
-        requests: Their number.
-        prompt_tokens: Their prompt tokens.
-        cached_tokens: Of these, tokens that were not computed again.
-        confirmed_tokens: Prompt tokens of requests whose cached tokens the engine reported.
-        completion_tokens: Generated tokens, as far as engines report them.
-    """
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    confirmed_tokens: int = 0
-    completion_tokens: int = 0
-
-    def add(self, other: "DayTotal") -> None:
-        """Add other totals."""
-        self.requests += other.requests
-        self.prompt_tokens += other.prompt_tokens
-        self.cached_tokens += other.cached_tokens
-        self.confirmed_tokens += other.confirmed_tokens
-        self.completion_tokens += other.completion_tokens
+_FIGURES = ("requests", "prompt_tokens", "cached_tokens", "confirmed_tokens", "completion_tokens")
+_Key = TypeVar("_Key")
 
 
-def cost(total: DayTotal, prices: TokenPrices) -> float | None:
-    """The price of some totals; None without any price."""
-    if prices == NO_TOKEN_PRICES:
-        return None
-    computed = total.prompt_tokens - total.cached_tokens
-    spent = (
-        computed * (prices.prompt or 0)
-        + total.cached_tokens * (prices.cached or 0)
-        + total.completion_tokens * (prices.completion or 0)
+def _add(totals: dict[_Key, DayTotal], key: _Key, total: DayTotal) -> None:
+    requests, prompt_tokens, cached_tokens, confirmed_tokens, completion_tokens = map(
+        add, totals.get(key, (0,) * 5), total
     )
-    return round(spent / _MILLION, 6)
+    totals[key] = requests, prompt_tokens, cached_tokens, confirmed_tokens, completion_tokens
 
 
 class DayTotals:
@@ -99,9 +74,7 @@ class DayTotals:
             of_day = self._days[key.day] = {}
         if key not in of_day and len(of_day) >= _MAX_KEYS:
             key = key._replace(tenant=OTHER, prompt="")
-        if key not in of_day:
-            of_day[key] = DayTotal()
-        of_day[key].add(total)
+        _add(of_day, key, total)
 
     def all(self) -> list[tuple[DayKey, DayTotal]]:
         """All of them."""
@@ -134,9 +107,9 @@ def report(
         is_of_prompt = prompt in (None, key.prompt, prompt_id(key.prompt))
         if date_of_day[:7] == month and tenant in (None, key.tenant) and is_of_prompt:
             days.add(date_of_day)
-            sums.setdefault((key.tenant, key.model), DayTotal()).add(total)
+            _add(sums, (key.tenant, key.model), total)
             if key.prompt:
-                by_prompt.setdefault((key.prompt, key.model), DayTotal()).add(total)
+                _add(by_prompt, (key.prompt, key.model), total)
     rows = list(_rows("tenant", sums, price.tokens))
     return {
         "month": month,
@@ -157,14 +130,23 @@ def _rows(
 ) -> Iterator[dict[str, int | float | str | None]]:
     for (value, model), total in sorted(sums.items()):
         price = prices.get(model) or prices.get("") or NO_TOKEN_PRICES
-        spent, without_cache = cost(total, price), cost(msgspec.structs.replace(total, cached_tokens=0), price)
+        spent, without_cache = _cost(total, total[2], price), _cost(total, 0, price)
         saved = None if spent is None or without_cache is None else round(without_cache - spent, 6)
-        yield {name: value, "model": model, **msgspec.structs.asdict(total), "cost": spent, "saved": saved}
+        yield {name: value, "model": model, **dict(zip(_FIGURES, total, strict=True)), "cost": spent, "saved": saved}
+
+
+def _cost(total: DayTotal, cached_tokens: int, prices: TokenPrices) -> float | None:
+    """The price of some totals if so many tokens were cached; None without any price."""
+    if prices == NO_TOKEN_PRICES:
+        return None
+    computed = (total[1] - cached_tokens) * (prices.prompt or 0)
+    spent = computed + cached_tokens * (prices.cached or 0) + total[4] * (prices.completion or 0)
+    return round(spent / _MILLION, 6)
 
 
 def _total(rows: Sequence[Mapping[str, int | float | str | None]]) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
-    for name in (*DayTotal.__struct_fields__, "cost", "saved"):
+    for name in (*_FIGURES, "cost", "saved"):
         values = [value for row in rows if isinstance(value := row[name], int | float)]
         found[name] = round(sum(values), 6) if values or name not in ("cost", "saved") else None
     return found

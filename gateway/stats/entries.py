@@ -14,7 +14,7 @@ from gateway.core.errors import BadRequest, NotFound
 from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import Reason
 from gateway.stats.label_limiter import StatsLimits
-from gateway.stats.query_arguments import PARTS, Selection, read_limit, read_reason
+from gateway.stats.query_arguments import PARTS, Selection, read_limit, read_one_of
 
 _OVERHEAD_BYTES = 1500
 """Memory of an entry besides its encoded form: its labels, and the objects that hold them."""
@@ -118,7 +118,7 @@ class RequestEntries:
         Raises:
             BadRequest: A filter has an invalid value.
         """
-        limit, reason, session = read_limit(given), read_reason(given), given.get("session")
+        limit, reason, session = read_limit(given), read_one_of(given, "reason", tuple(Reason)), given.get("session")
         wanted = {(name, given[name]) for name in PARTS if name in given}
         found = (
             kept.packed

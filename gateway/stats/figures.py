@@ -15,6 +15,7 @@ from gateway.stats.tried_conversations import TriedConversations
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
 _SECONDS_DIGITS = 6
+_REASON_FIELDS = ("title", "meaning", "advice", "rung", "remedy", "rules")
 
 
 def totals(cell: Totals) -> dict[str, object]:
@@ -44,7 +45,7 @@ def ladder(cell: Totals) -> list[dict[str, object]]:
     """The rungs, each with its tokens and its tokens above the rung below."""
     below = 0
     shown: list[dict[str, object]] = []
-    for rung, tokens in zip(Rung, cell.rungs, strict=True):
+    for rung, tokens in ((rung, cell.count(f"ladder:{rung}")) for rung in Rung):
         shown.append({"rung": rung, "title": RUNGS[rung].title, "tokens": tokens, "more": tokens - below})
         below = tokens
     return shown
@@ -116,26 +117,18 @@ def _estimated(cell: Totals, price: ComputePrice) -> dict[str, object] | None:
 
 
 def turns(cell: Totals) -> list[dict[str, object]]:
-    """Hit rate by the turn of the conversation."""
+    """Hit rate by the turn of the conversation; turns without tokens are left out."""
+    counted = ((cell.count(f"turn_tokens:{number}"), cell.count(f"turn_hits:{number}")) for number in range(TURNS))
     return [
         {
-            "turn": f"{turn}+" if turn == TURNS else str(turn),
+            "turn": f"{turn}{'+' * (turn == TURNS)}",
             "prompt_tokens": tokens,
             "hits": hits,
             "hit_rate": share(hits, tokens),
         }
-        for turn, (tokens, hits) in sorted(cell.turns.items())
+        for turn, (tokens, hits) in enumerate(counted, 1)
+        if tokens
     ]
-
-
-def rounding_tokens(cell: Totals) -> int:
-    """Missed tokens of incomplete blocks: engines reuse whole blocks only."""
-    return cell.tokens_of(Reason.BLOCK_BOUNDARY, Reason.TOO_SHORT)
-
-
-def rerendered_tokens(cell: Totals) -> int:
-    """Missed tokens of replies that clients send back in another form."""
-    return cell.tokens_of(Reason.REPLY_RERENDERED)
 
 
 def grouped(cells: Mapping[str, Totals], part: Part, price: ComputePrice) -> list[dict[str, object]]:
@@ -176,9 +169,14 @@ def rules_summed(sums: SelectionTotals, price: ComputePrice, tried: TriedConvers
     gpu_seconds: Counter[tuple[str, RuleMode]] = Counter()
     # A saved token is priced by the prefill speed of its model's replicas.
     for cell in sums.by("model").values():
-        per_token = cell.gpu_seconds_per_token
+        spent = cell.seconds("saved_gpu_seconds") + cell.lost_gpu_seconds
+        per_token = spent / cell.prompt_tokens if cell.prompt_tokens else 0.0
         for rule, (_, saved, lost) in cell.rules.items():
             gpu_seconds[rule] += (saved - lost) * per_token  # type: ignore[assignment]
+    found = total.rules
+    if sum(mode is RuleMode.OBSERVE for _, mode in found) <= 2:
+        # With a single observed rule, ``ALL_RULES`` repeats its figures.
+        found = {rule: figures for rule, figures in found.items() if rule[0] != ALL_RULES}
     rules = [
         {
             "rule": rule,
@@ -192,10 +190,8 @@ def rules_summed(sums: SelectionTotals, price: ComputePrice, tried: TriedConvers
             "gpu_seconds": seconds(gpu_seconds[rule, mode]),
             "cost": price.of(gpu_seconds[rule, mode]),
         }
-        for (rule, mode), (changed, saved, lost) in total.rules.items()
-        if rule != ALL_RULES or _several_observed(total.rules)
+        for (rule, mode), (changed, saved, lost) in sorted(found.items(), key=lambda each: each[1][2] - each[1][1])
     ]
-    rules.sort(key=lambda each: -_net(each))
     looked_at = {"requests": requests, "prompt_tokens": tokens, "conversations": tried.shown}
     return {"looked_at": looked_at, "rules": rules}
 
@@ -205,41 +201,29 @@ def points(tokens: int, prompt_tokens: int) -> float | None:
     return round(100 * tokens / prompt_tokens, 4) if prompt_tokens else None
 
 
-def _several_observed(rules: Mapping[tuple[str, RuleMode], Sequence[int]]) -> bool:
-    """Whether more than one rule is observed; with a single one, ``ALL_RULES`` repeats its figures."""
-    return sum(mode is RuleMode.OBSERVE and rule != ALL_RULES for rule, mode in rules) > 1
-
-
-def _net(rule: Mapping[str, object]) -> int:
-    tokens = rule["net_tokens"]
-    assert isinstance(tokens, int)
-    return tokens
-
-
 _GROUPS = 7
 """Maximum number of groups of their own; those with fewer missed tokens are summed as ``(other)``."""
 
 
 def series_shown(
-    counts: Counters, selection: Selection, now: float, *, since: float, only: Reason | None, by: Part | None
+    counts: Counters, selection: Selection, *, since: float, only: Reason | None, by: Part | None
 ) -> dict[str, object]:
     """The series of a selection.
 
     Args:
         counts: The counters.
         selection: Window and filters.
-        now: Unix seconds.
         since: Start of the journal, Unix seconds.
         only: The only reason shown; None for all.
         by: The label to group by; None for no groups.
     """
-    step, starts = COUNTS[selection.window.ring].step, selection.window.starts(COUNTS, now)
-    groups = [] if by is None else _largest(counts, selection, now, by, only)
-    figures = counts.series(selection, now, groups or [""], _name_of(by, groups or [""]))
+    starts = selection.starts(COUNTS)
+    groups = [] if by is None else _largest(counts, selection, by, only)
+    figures = counts.series(selection, groups or [""], _name_of(by, groups or [""]))
     buckets: list[dict[str, object]] = []
     for start in starts:
         found = figures.get(start)
-        if found is None and start + step <= since:
+        if found is None and start + starts.step <= since:
             continue
         bucket = _bucket(start, Totals({} if found is None else named(found.sum(axis=0))), only)
         if groups:
@@ -251,17 +235,20 @@ def series_shown(
         **selection.shown,
         "reason": only,
         **grouping,
-        "step_seconds": step,
-        "covered_seconds": round(max(now - max(starts[0], since), 0.0), 3),
+        "step_seconds": starts.step,
+        "covered_seconds": round(max(selection.now - max(starts[0], since), 0.0), 3),
         "buckets": buckets,
-        "catalog": catalog(),
-        "rungs": rungs(),
+        "catalog": [
+            {"code": reason} | {name: getattr(text, name) for name in _REASON_FIELDS}
+            for reason, text in REASONS.items()
+        ],
+        "rungs": [{"rung": rung, "title": RUNGS[rung].title, "meaning": RUNGS[rung].meaning} for rung in Rung],
     }
 
 
-def _largest(counts: Counters, selection: Selection, now: float, by: Part, only: Reason | None) -> list[str]:
+def _largest(counts: Counters, selection: Selection, by: Part, only: Reason | None) -> list[str]:
     """The names with the most missed tokens, and ``OTHER`` if there are more."""
-    missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, now, sections=1).by(by).items()}
+    missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, sections=1).by(by).items()}
     ranked = sorted(missed.keys() - {OTHER}, key=lambda name: (-missed[name], name))
     return ranked[:_GROUPS] + ([OTHER] if len(missed) > len(ranked[:_GROUPS]) else [])
 
@@ -288,24 +275,3 @@ def _group(cell: Totals, only: Reason | None) -> Mapping[str, int]:
 
 def _missed(cell: Totals, only: Reason | None) -> int:
     return cell.prompt_tokens - cell.hits if only is None else cell.tokens_of(only)
-
-
-def catalog() -> list[dict[str, object]]:
-    """Every reason, in the order of the ladder."""
-    return [
-        {
-            "code": reason,
-            "title": text.title,
-            "meaning": text.meaning,
-            "advice": text.advice,
-            "rung": text.rung,
-            "remedy": text.remedy,
-            "rules": text.rules,
-        }
-        for reason, text in REASONS.items()
-    ]
-
-
-def rungs() -> list[dict[str, object]]:
-    """Every rung, in the order of the ladder."""
-    return [{"rung": rung, "title": RUNGS[rung].title, "meaning": RUNGS[rung].meaning} for rung in Rung]

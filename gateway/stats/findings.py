@@ -118,10 +118,10 @@ class CostsByTime:
             for cause, cost in found:
                 bucket.add(cause, cost)
 
-    def sums(self, selection: Selection, now: float, same: Callable[[Cause], Cause] = lambda cause: cause) -> _Costs:
+    def sums(self, selection: Selection, same: Callable[[Cause], Cause] = lambda cause: cause) -> _Costs:
         """The sums of a selection. ``same``: what of a cause is counted together."""
         totals: dict[Cause, Cost] = {}
-        for bucket in self._buckets.covering(selection.window, now):
+        for bucket in self._buckets.covering(selection.window, selection.now):
             for cause, cost in bucket.costs():
                 if selection.takes(*cause.key):
                     totals.setdefault(same(cause), Cost()).add(cost)
@@ -190,22 +190,21 @@ def findings_of(
 
 
 def findings_shown(
-    findings: CostsByTime, selection: Selection, now: float, *, since: float, prompt_tokens: int, price: ComputePrice
+    findings: CostsByTime, selection: Selection, *, since: float, prompt_tokens: int, price: ComputePrice
 ) -> list[dict[str, object]]:
     """The causes with the largest cost in a window, JSON-ready.
 
     Args:
         findings: The findings.
         selection: Window and filters.
-        now: Unix seconds.
         since: Start of the journal, Unix seconds.
         prompt_tokens: Prompt tokens of the selection.
         price: Price of GPU time.
     """
-    covered_seconds = max(now - max(selection.window.starts(FINDINGS, now)[0], since), 0.0)
+    covered_seconds = max(selection.now - max(selection.starts(FINDINGS)[0], since), 0.0)
     return [
         _shown(cause, cost, covered_seconds, price) | {"share": share(cost.tokens, prompt_tokens)}
-        for cause, cost in _largest(findings.sums(selection, now), _SHOWN)
+        for cause, cost in _largest(findings.sums(selection), _SHOWN)
     ]
 
 
@@ -221,15 +220,12 @@ def suggestion_of(key: StatsKey, explanation: Explanation) -> Iterator[tuple[Cau
     yield Cause(key, slot.reason, "", slot.regex, 0), cost
 
 
-def suggestions_shown(
-    suggestions: CostsByTime, selection: Selection, now: float, prompt_tokens: int
-) -> list[dict[str, object]]:
+def suggestions_shown(suggestions: CostsByTime, selection: Selection, prompt_tokens: int) -> list[dict[str, object]]:
     """The suggestions for a selection, JSON-ready, largest cost first.
 
     Args:
         suggestions: The suggestions.
         selection: Window and filters.
-        now: Unix seconds.
         prompt_tokens: Prompt tokens of all requests on which rules were evaluated.
     """
     reasons: dict[Cause, Counter[Reason]] = {}
@@ -240,9 +236,9 @@ def suggestions_shown(
             key=place.key._replace(template="", prompt=prompt_id(place.key.prompt)), reason=Reason.UNCLASSIFIED
         )
 
-    for place, cost in suggestions.sums(selection, now):
+    for place, cost in suggestions.sums(selection):
         reasons.setdefault(same(place), Counter())[place.reason] += max(cost.tokens, 1)
-    found = [(place, cost) for place, cost in suggestions.sums(selection, now, same) if cost.tokens]
+    found = [(place, cost) for place, cost in suggestions.sums(selection, same) if cost.tokens]
     return [_slot_shown(place, cost, reasons[place], prompt_tokens) for place, cost in _largest(found, _SHOWN)]
 
 

@@ -5,7 +5,7 @@ know become ``unclassified``: hits and reasons still add up to the prompt's toke
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gateway.core.reasons import Reason
 from gateway.stats.day_totals import DayKey, DayTotal
 from gateway.stats.label_limiter import StatsKey
 from gateway.stats.markers import Marker
+from gateway.stats.query_arguments import Selection
 from gateway.stats.totals import COLUMNS, LOST, MISSED, PLACES, Row
 
 HISTORY = 2
@@ -71,6 +72,11 @@ class StoredSums(msgspec.Struct, frozen=True, array_like=True):
                         row[column] = row.get(column, 0) + figure
                 yield start, key, row
 
+    def window(self, selection: Selection) -> dict[StatsKey, Row]:
+        """The rows of a selection."""
+        seconds = selection.window.seconds
+        return {key: row for length, key, row in self.rows() if length == seconds and selection.takes(*key)}
+
 
 _stored_decoder = msgspec.msgpack.Decoder(_Stored)
 _decoder = msgspec.msgpack.Decoder(StoredSums)
@@ -113,6 +119,25 @@ def decoded(data: bytes, version: int = HISTORY) -> StoredSums:
             if len(numbers) != len(figures) or any(not 0 <= number < widest for number in numbers):
                 raise HistoryInvalid("its rows do not fit its columns")
     return found
+
+
+def decode_all(every: Sequence[bytes] | None, version: int, own: bytes | None = None) -> tuple[list[StoredSums], bool]:
+    """Stored sums of other gateways, and whether any is missing.
+
+    Args:
+        every: Those that could be had; None if they are unavailable.
+        version: ``HISTORY`` or ``FIGURES``.
+        own: Random id of this process, whose own sums are skipped.
+    """
+    found: list[StoredSums] = []
+    missing = every is None
+    for data in every or ():
+        try:
+            if sender_of(data, version) != own:
+                found.append(decoded(data, version))
+        except HistoryInvalid:  # of another release
+            missing = True
+    return found, missing
 
 
 def sender_of(data: bytes, version: int = HISTORY) -> bytes:

@@ -10,25 +10,22 @@ from gateway.core.explanation import MEASUREMENT, Explanation, RequestRecord, Sk
 from gateway.core.reasons import Reason
 from gateway.stats import figures
 from gateway.stats.counters import HOURS, Counters
-from gateway.stats.day_totals import DayKey, DayTotal, DayTotals, report
-from gateway.stats.detail import EVIDENCE, iso_time, request_shown, tokens_shown
+from gateway.stats.day_totals import DayKey, DayTotals, report
+from gateway.stats.detail import head_shown, request_shown, tokens_shown
 from gateway.stats.entries import RequestEntries, RequestEntry
 from gateway.stats.findings import CostsByTime, findings_of, findings_shown, suggestion_of, suggestions_shown
-from gateway.stats.history import HISTORY, HistoryInvalid, decoded, encoded, sender_of
+from gateway.stats.history import FIGURES, HISTORY, decode_all, decoded, encoded, sender_of
 from gateway.stats.label_limiter import LabelLimiter, StatsLimits
 from gateway.stats.markers import Marker, Markers
-from gateway.stats.peer_totals import PeerTotals, encode_totals
 from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import (
     PARTS,
     Selection,
-    read_gateways,
     read_names,
-    read_part,
-    read_reason,
+    read_one_of,
     read_selection,
 )
-from gateway.stats.time_buckets import COUNTS
+from gateway.stats.time_buckets import COUNTS, WINDOWS
 from gateway.stats.totals import row_of, row_of_skipped
 from gateway.stats.tried_conversations import TriedConversations
 
@@ -66,7 +63,7 @@ class Stats:
         self._price = price
         self._families = families
         self._keys = LabelLimiter(limits)
-        self._counts = Counters()
+        self._counts = Counters(since)
         self._days = DayTotals()
         self._markers = Markers()
         self._findings = CostsByTime(limits.findings)
@@ -92,7 +89,7 @@ class Stats:
             return
         tokens, at = explanation.prompt_tokens, record.at
         confirmed = tokens if explanation.hits_confirmed else 0
-        used = DayTotal(1, tokens, explanation.hits, confirmed, record.completion_tokens or 0)
+        used = 1, tokens, explanation.hits, confirmed, record.completion_tokens or 0
         self._days.add(DayKey.at(at, record.tenant, record.model, record.prompt), used)
         if not record.is_reported:
             return
@@ -111,7 +108,7 @@ class Stats:
             gpus: GPUs per replica.
         """
         confirmed = sums.prompt_tokens if sums.hits_confirmed else 0
-        used = DayTotal(sums.requests, sums.prompt_tokens, sums.hits, confirmed, sums.completion_tokens)
+        used = sums.requests, sums.prompt_tokens, sums.hits, confirmed, sums.completion_tokens
         self._days.add(DayKey.at(sums.at, sums.tenant, sums.model, sums.prompt), used)
         if sums.source != MEASUREMENT:
             key = self._keys.key(sums.model, sums.tenant, sums.source, sums.template, sums.prompt, sums.at)
@@ -176,7 +173,8 @@ class Stats:
             case "tokens":
                 return orjson.dumps(tokens_shown(self._entries.get(read_names(arguments, ("id",)).get("id", ""))))
             case "figures":
-                return encode_totals(self._counts, now, sender=self._name, since=self._since)
+                windows = ((each.seconds, self._counts.sums(Selection(each, now)).rows()) for each in WINDOWS.values())
+                return encoded(FIGURES, self._name, self._since, windows)
             case "history":
                 hours, days, markers = self._counts.hours(), self._days.all(), self._markers.all()
                 return encoded(HISTORY, self._name, self._history_since, hours, days, markers)
@@ -186,21 +184,20 @@ class Stats:
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
 
     def _summary(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
-        selection, price = read_selection(given), self._price
-        elsewhere = PeerTotals(others, self._name) if read_gateways(given) else None
-        own = self._counts.sums(selection, now)
-        sums = own if elsewhere is None else own.combined(elsewhere.sums(selection))
-        total, own_total = sums.total, own.total
-        first = selection.window.starts(COUNTS, now)[0]
-        begin = self._began(selection)
-        if elsewhere is not None and elsewhere.since is not None:
-            begin = min(begin, elsewhere.since)
-        begin = max(first, begin)
+        selection, price = read_selection(given, now), self._price
+        own = sums = self._counts.sums(selection)
+        first, begin, gateways = selection.starts(COUNTS)[0], self._began(selection), {}
+        if read_one_of(given, "gateways", ("all",)):
+            elsewhere, missing = decode_all(others, FIGURES, self._name)
+            sums = own.combined(each.window(selection) for each in elsewhere)
+            gateways = {"gateways": {"counted": 1 + len(elsewhere), "missing": missing}}
+            begin = min([begin, *(each.since for each in elsewhere)])
+        total, own_total, begin = sums.total, own.total, max(first, begin)
         tried = TriedConversations(self._entries.explanations(selection, first))
-        suggestions = suggestions_shown(self._suggestions, selection, now, own_total.observed[1])
+        suggestions = suggestions_shown(self._suggestions, selection, own_total.observed[1])
         return {
             **selection.shown,
-            **({} if elsewhere is None else {"gateways": elsewhere.shown}),
+            **gateways,
             "covered_seconds": round(max(now - begin, 0.0), 3),
             "since": min(begin, now),
             "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
@@ -212,35 +209,36 @@ class Stats:
             **figures.value(total, price),
             **{f"by_{part}": figures.grouped(sums.by(part), part, price) for part in PARTS},
             "turns": figures.turns(total),
-            "rounding_tokens": figures.rounding_tokens(total),
-            "rerendered_tokens": figures.rerendered_tokens(total),
+            "rounding_tokens": total.tokens_of(Reason.BLOCK_BOUNDARY, Reason.TOO_SHORT),
+            "rerendered_tokens": total.tokens_of(Reason.REPLY_RERENDERED),
             "findings": findings_shown(
-                self._findings, selection, now, since=self._since, prompt_tokens=own_total.prompt_tokens, price=price
+                self._findings, selection, since=self._since, prompt_tokens=own_total.prompt_tokens, price=price
             ),
             "families": list(self._families(now, selection.model, selection.tenant)),
             "canonicalization": figures.rules_summed(sums, price, tried) | {"suggestions": suggestions},
         }
 
     def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:
-        selection = read_selection(given)
-        began, only, by = self._began(selection), read_reason(given), read_part(given)
-        shown = figures.series_shown(self._counts, selection, now, since=began, only=only, by=by)
-        return shown | {"markers": self._markers.shown(selection.window.starts(COUNTS, now)[0])}
+        selection = read_selection(given, now)
+        began, only, by = (
+            self._began(selection),
+            read_one_of(given, "reason", tuple(Reason)),
+            read_one_of(given, "by", PARTS),
+        )
+        shown = figures.series_shown(self._counts, selection, since=began, only=only, by=by)
+        return shown | {"markers": self._markers.shown(selection.starts(COUNTS)[0])}
 
     def _began(self, selection: Selection) -> float:
         """Begin of the totals that a window is read from: only hours and longer outlive a restart."""
         return self._history_since if selection.window.ring >= HOURS else self._since
 
     def _report(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
-        totals, counted, missing = self._days.all(), 1, others is None
-        for data in others or ():
-            try:
-                totals += decoded(data).days
-                counted += 1
-            except HistoryInvalid:
-                missing = True
+        elsewhere, missing = decode_all(others, HISTORY)
+        totals = [*self._days.all(), *(total for each in elsewhere for total in each.days)]
         shown = report(totals, given, now, self._price)
-        return shown | ({"gateways": {"counted": counted, "missing": missing}} if read_gateways(given) else {})
+        if read_one_of(given, "gateways", ("all",)):
+            shown["gateways"] = {"counted": 1 + len(elsewhere), "missing": missing}
+        return shown
 
     def _requests(self, given: Mapping[str, str]) -> dict[str, object]:
         """The requests that match the filters, newest first."""
@@ -271,22 +269,10 @@ def _line(entry: RequestEntry) -> dict[str, object]:
     record, explanation = entry.record, entry.explanation
     top = max(explanation.missed, key=lambda each: each.tokens, default=None)
     return {
-        "id": record.request_id,
-        "at": record.at,
-        "time": iso_time(record.at),
-        "model": record.model,
-        "tenant": record.tenant,
-        "source": record.source,
+        **head_shown(entry),
         "template": record.where.template,
-        "prompt": record.where.prompt,
-        "session": record.session,
-        "turn": explanation.turn or None,
         "replica": record.replica,
         "decision": record.decision,
-        "status": record.status,
-        "prompt_tokens": explanation.prompt_tokens,
-        "hits": explanation.hits,
-        "evidence": EVIDENCE[explanation.hits_confirmed],
         "reason": top.reason if top is not None and top.tokens else None,
         "reason_tokens": top.tokens if top is not None else 0,
         "ttft_seconds": record.ttft_seconds,

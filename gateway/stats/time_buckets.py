@@ -8,7 +8,7 @@ where a whole one fits, so it adds up dozens of buckets instead of hundreds.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Resolution:
     def start_of(self, at: float) -> int:
         """Start of the bucket of a time, in Unix seconds."""
         return int(at // self.step) * self.step
+
+    def slot_of(self, start: int) -> int:
+        """Where the bucket that begins at ``start`` is kept."""
+        return start // self.step % (self.span // self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,8 @@ WINDOWS = {
 DEFAULT_WINDOW = "15m"
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-_Bucket = TypeVar("_Bucket", bound=_Closable)
+_Bucket = TypeVar("_Bucket", bound=Any)
+"""A bucket. ``close`` is called when another one begins, and again if values came since."""
 
 
 class TimeBuckets(Generic[_Bucket]):
@@ -84,7 +85,7 @@ class TimeBuckets(Generic[_Bucket]):
 
     Args:
         rings: Their resolutions, finest first. Each step is a multiple of the finer ones.
-        empty: Makes an empty bucket. ``close`` is called when another one begins, and again if values came since.
+        empty: Makes an empty bucket.
     """
 
     def __init__(self, rings: Sequence[Resolution], empty: Callable[[], _Bucket]) -> None:
@@ -93,11 +94,12 @@ class TimeBuckets(Generic[_Bucket]):
         self._slots: list[dict[int, tuple[int, _Bucket]]] = [{} for _ in rings]
         self._open: list[list[_Bucket]] = [[] for _ in rings]
 
-    def opened(self, at: float) -> Iterator[_Bucket]:
-        """The bucket of a time in each ring, to be written to, unless a newer one has overwritten it."""
-        for ring, slots, open_buckets in zip(self._rings, self._slots, self._open, strict=True):
+    def opened(self, at: float, first: int = 0) -> Iterator[_Bucket]:
+        """The bucket of a time in each ring from the ``first`` on, to be written to, unless a newer one has overwritten
+        it."""
+        for ring, slots, open_buckets in [*zip(self._rings, self._slots, self._open, strict=True)][first:]:
             start = ring.start_of(at)
-            slot = start // ring.step % (ring.span // ring.step)
+            slot = ring.slot_of(start)
             known, bucket = slots.get(slot, (None, None))
             if bucket is None or known != start:
                 # A bucket far in the future comes from a wrong clock and is overwritten.
@@ -114,16 +116,16 @@ class TimeBuckets(Generic[_Bucket]):
 
     def kept(self, ring: int, start: int) -> _Bucket | None:
         """The bucket of a ring that begins at ``start``; None if it is empty or overwritten."""
-        step, span = self._rings[ring].step, self._rings[ring].span
-        known, bucket = self._slots[ring].get(start // step % (span // step), (None, None))
+        known, bucket = self._slots[ring].get(self._rings[ring].slot_of(start), (None, None))
         return bucket if known == start else None
 
     def all(self, ring: int) -> Iterator[tuple[int, _Bucket]]:
         """Start and bucket of all buckets of a ring, in no order."""
         yield from self._slots[ring].values()
 
-    def covering(self, window: TimeWindow, now: float) -> Iterator[_Bucket]:
-        """The smallest set of buckets that covers a window, oldest first."""
+    def covering(self, window: TimeWindow, now: float, coarse: int = 0, since: float = 0) -> Iterator[_Bucket]:
+        """The smallest set of buckets that covers a window, oldest first. Buckets of ring ``coarse`` and coarser ones
+        that begin before ``since`` are left out, if the window has a finer ring."""
         starts = window.starts(self._rings, now)
         at = starts[0]
         while at <= starts[-1]:
@@ -131,7 +133,9 @@ class TimeBuckets(Generic[_Bucket]):
             number, ring = next(
                 (number, ring)
                 for number, ring in reversed([*enumerate(self._rings)][window.ring :])
-                if at % ring.step == 0 and (at + ring.step <= starts.stop or at == ring.start_of(now))
+                if at % ring.step == 0
+                and (at + ring.step <= starts.stop or at == ring.start_of(now))
+                and (at >= since or number < coarse or window.ring >= coarse)
             )
             if (bucket := self.kept(number, at)) is not None:
                 yield bucket

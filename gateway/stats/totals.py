@@ -29,51 +29,49 @@ _SMALLEST_SECONDS = 1e-4
 _LARGEST = 8 * 28
 """Bins up to 2^28 times the smallest duration: seven hours."""
 
-_BINS = range(_LARGEST + 1)
-_REASONS, _RUNGS, _TURNS = tuple(Reason), tuple(Rung), range(1, TURNS + 1)
 _RULES: tuple[tuple[str, RuleMode], ...] = (
     *((rule.value, mode) for mode in (RuleMode.OBSERVE, RuleMode.APPLY) for rule in RuleName),
     (ALL_RULES, RuleMode.OBSERVE),
 )
 """Rules and modes with columns of their own."""
 
+MISSED = {reason: f"missed:{reason}" for reason in Reason}
+LOST = {reason: f"lost_gpu_seconds:{reason}" for reason in Reason}
+_LADDER = [f"ladder:{rung}" for rung in Rung]
 
-def _columns(prefix: str, endings: Sequence[object]) -> dict[object, str]:
-    """The name of each ending's column."""
-    return {ending: f"{prefix}:{ending}" for ending in endings}
+
+def _by_rule(name: str) -> list[str]:
+    return [f"{name}_by_rule:{rule}:{mode}" for rule, mode in _RULES]
 
 
-MISSED = _columns("missed", _REASONS)
-"""Missed tokens by reason."""
-LOST = _columns("lost_gpu_seconds", _REASONS)
-"""GPU seconds of missed tokens by reason."""
-_LADDER = _columns("ladder", _RUNGS)
-"""Lengths of the prefixes of each rung, in tokens."""
-# By their number from 0 on, as histories have named them.
-_TURN_TOKENS = {turn: f"turn_tokens:{turn - 1}" for turn in _TURNS}
-_TURN_HITS = {turn: f"turn_hits:{turn - 1}" for turn in _TURNS}
-_SAVED, _LOST_BY_RULE, _CHANGED = (
-    {rule: f"{prefix}:{':'.join(rule)}" for rule in _RULES}
-    for prefix in ("saved_by_rule", "lost_by_rule", "changed_by_rule")
-)
-"""Of each rule and mode: tokens saved, tokens lost and requests changed, each times the weight of the request."""
-_DURATIONS = {
-    kind: [f"{kind}:{number}" for number in _BINS] for kind in ("ttft_cold", "ttft_warm", "total_cold", "total_warm")
-}
-"""Durations by bin: times to first token and total latencies of answered requests, with less than half of their prompt
-reused and with at least half of it."""
-
-_SECTIONS: tuple[tuple[str, ...], ...] = (
+_SECTIONS = (
     ("requests", "prompt_tokens", "confirmed", "predicted", *MISSED.values()),
-    (*_LADDER.values(), *_TURN_TOKENS.values(), *_TURN_HITS.values()),
-    ("observed_tokens", *_SAVED.values(), *_LOST_BY_RULE.values()),
-    ("skipped", "observed", *_CHANGED.values(), *(name for bins in _DURATIONS.values() for name in bins)),
+    (*_LADDER, *(f"turn_{kind}:{number}" for kind in ("tokens", "hits") for number in range(TURNS))),
+    ("observed_tokens", *_by_rule("saved"), *_by_rule("lost")),
+    (
+        "skipped",
+        "observed",
+        *_by_rule("changed"),
+        *(
+            f"{kind}_{warmth}:{number}"
+            for kind in ("ttft", "total")
+            for warmth in ("cold", "warm")
+            for number in range(_LARGEST + 1)
+        ),
+    ),
     ("saved_seconds", "saved_gpu_seconds", "lost_seconds", *LOST.values()),
 )
-"""All columns. Those of a section are read together and have values of a similar range: columns of series, other
-tokens, of rules, requests, seconds. The last holds fractions; columns of rules may, where the share of the sample is
-not one of a whole number. ``observed``: requests that the columns of rules stand for, those tried and those left out of
-the sample, for which others count with a weight."""
+"""All columns, those that are read together and have values of a similar range in a section.
+
+* Columns of series: requests, prompt tokens, hits reported by engines, predicted hits of requests without a report,
+  missed tokens by reason.
+* Lengths of the prefixes of each rung; prompt tokens and hits by turn, from 0 on.
+* Prompt tokens of requests that the columns of rules stand for: those tried with rules, and those left out of the
+  sample, for which others count with a weight. Tokens saved and lost by rule and mode, times the weight: maybe fractions.
+* Requests explained without their text, requests that the columns of rules stand for, and those that a rule changes;
+  times to first token and total latencies by bin, of requests with less than half of their prompt reused and of others.
+* Prefill seconds, and GPU seconds (times the GPUs of a replica), saved by hits and of missed tokens.
+"""
 
 COLUMNS = tuple(name for section in _SECTIONS for name in section)
 """The name of each column."""
@@ -105,7 +103,8 @@ class Totals:
 
     def bins(self, kind: str) -> Bins:
         """Durations of a kind: ``ttft_cold``, ``ttft_warm``, ``total_cold`` or ``total_warm``."""
-        return {number: int(self._row[name]) for number, name in enumerate(_DURATIONS[kind]) if self._row.get(name)}
+        names = enumerate(f"{kind}:{number}" for number in range(_LARGEST + 1))
+        return {number: int(self._row[name]) for number, name in names if self._row.get(name)}
 
     def tokens_of(self, *reasons: Reason) -> int:
         """Tokens missed for the given reasons."""
@@ -127,19 +126,11 @@ class Totals:
         return self.count("confirmed") + self.count("predicted")
 
     @property
-    def rungs(self) -> Sequence[int]:
-        """Lengths of the ladder's prefixes, in tokens."""
-        return [self.count(name) for name in _LADDER.values()]
-
-    @property
     def missed(self) -> Mapping[Reason, tuple[int, float]]:
         """Tokens and GPU seconds by reason, in the order of ``Reason``; only reasons that have tokens."""
         row = self._row
-        return {
-            reason: (int(row[MISSED[reason]]), row.get(LOST[reason], 0.0))
-            for reason in _REASONS
-            if row.get(MISSED[reason])
-        }
+        found = ((reason, row.get(column)) for reason, column in MISSED.items())
+        return {reason: (int(tokens), row.get(LOST[reason], 0.0)) for reason, tokens in found if tokens}
 
     @property
     def missed_tokens(self) -> Mapping[Reason, int]:
@@ -152,12 +143,6 @@ class Totals:
         return sum(self.seconds(name) for name in LOST.values())
 
     @property
-    def turns(self) -> Mapping[int, tuple[int, int]]:
-        """Prompt tokens and hits by the turn of the conversation; turns without tokens are left out."""
-        found = {turn: (self.count(_TURN_TOKENS[turn]), self.count(_TURN_HITS[turn])) for turn in _TURNS}
-        return {turn: figures for turn, figures in found.items() if figures[0]}
-
-    @property
     def observed(self) -> tuple[int, int]:
         """Number of requests that the sums of rules stand for, and their prompt tokens."""
         return self.count("observed"), self.count("observed_tokens")
@@ -165,17 +150,9 @@ class Totals:
     @property
     def rules(self) -> Mapping[tuple[str, RuleMode], tuple[int, int, int]]:
         """By rule and mode: requests changed, tokens saved, tokens lost; without rows of zeros."""
-        found = {
-            rule: (self.count(_CHANGED[rule]), self.count(_SAVED[rule]), self.count(_LOST_BY_RULE[rule]))
-            for rule in _RULES
-        }
-        return {rule: figures for rule, figures in found.items() if any(figures)}
-
-    @property
-    def gpu_seconds_per_token(self) -> float:
-        """Mean GPU seconds of prefill per prompt token."""
-        spent = self.seconds("saved_gpu_seconds") + self.lost_gpu_seconds
-        return spent / self.prompt_tokens if self.prompt_tokens else 0.0
+        changed, saved, lost = ([self.count(each) for each in _by_rule(name)] for name in ("changed", "saved", "lost"))
+        found = zip(_RULES, zip(changed, saved, lost, strict=True), strict=True)
+        return {rule: figures for rule, figures in found if any(figures)}
 
 
 def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
@@ -198,28 +175,28 @@ def row_of(record: RequestRecord, explanation: Explanation, gpus: float) -> Row:
     if record.ending == Ending.COMPLETE:
         row[f"total_{warmth}:{bin_of(record.seconds)}"] = 1
     if explanation.turn:
-        turn = min(explanation.turn, TURNS)
-        row[_TURN_TOKENS[turn]] = explanation.prompt_tokens
-        row[_TURN_HITS[turn]] = explanation.hits
+        turn = min(explanation.turn, TURNS) - 1
+        row[f"turn_tokens:{turn}"] = explanation.prompt_tokens
+        row[f"turn_hits:{turn}"] = explanation.hits
     if explanation.observed or explanation.left_out:
         row["observed"] = 1
         row["observed_tokens"] = explanation.prompt_tokens
     for outcome in explanation.canonical:
-        rule = outcome.rule, outcome.mode
+        rule = f"by_rule:{outcome.rule}:{outcome.mode}"
         if outcome.edits:
-            row[_CHANGED[rule]] = explanation.weight
+            row[f"changed_{rule}"] = explanation.weight
         if outcome.saved_tokens:
-            row[_SAVED[rule]] = outcome.saved_tokens * explanation.weight
+            row[f"saved_{rule}"] = outcome.saved_tokens * explanation.weight
         if outcome.lost_tokens:
-            row[_LOST_BY_RULE[rule]] = outcome.lost_tokens * explanation.weight
+            row[f"lost_{rule}"] = outcome.lost_tokens * explanation.weight
     return row
 
 
 def row_of_skipped(sums: SkippedTotals, gpus: float) -> Row:
     """The row of requests of which only sums are known: their missed tokens count as unclassified."""
     tokens, hits, confirmed = sums.prompt_tokens, sums.hits, sums.hits_confirmed
-    cut = _RUNGS.index(REASONS[Reason.UNCLASSIFIED].rung)
-    rungs = [hits] * cut + [tokens] * (len(_RUNGS) - cut)
+    cut = list(Rung).index(REASONS[Reason.UNCLASSIFIED].rung)
+    rungs = [hits] * cut + [tokens] * (len(Rung) - cut)
     missed = [Attribution(Reason.UNCLASSIFIED, tokens - hits, confirmed)]
     per_token = sums.prefill_seconds / tokens if tokens else 0.0
     row = _counted(tokens, hits, missed, rungs, per_token, gpus=gpus, confirmed=confirmed)
@@ -250,7 +227,7 @@ def _counted(
         "saved_gpu_seconds": hits * per_token * gpus,
         "lost_seconds": (prompt_tokens - hits) * per_token,
     }
-    row |= zip(_LADDER.values(), rungs, strict=False)
+    row |= zip(_LADDER, rungs, strict=False)
     for each in missed:
         if tokens := each.tokens:
             row[MISSED[each.reason]] = tokens

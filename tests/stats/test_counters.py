@@ -15,7 +15,7 @@ ADDED = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-100, 7300), st.bo
 
 
 def sums(counts: Counters, now: float) -> dict[str, dict[StatsKey, Row]]:
-    return {name: counts.sums(Selection(window), now).rows() for name, window in WINDOWS.items()}
+    return {name: counts.sums(Selection(window, now)).rows() for name, window in WINDOWS.items()}
 
 
 @given(ADDED)
