@@ -119,7 +119,8 @@ def fill(journal: Stats, now: float, requests_per_second: float) -> None:
                 )  # fmt: skip
                 missed = (Attribution(Reason.DYNAMIC_TIME, 900 + number, True),)
                 explanation = Explanation(2000, 0, True, (0,) * 8, missed, difference=difference)
-                journal._findings.add(findings_of(key, f"req-{number}", explanation, 0.0001), at)
+                finished = msgspec.structs.replace(plain, request_id=f"req-{number}")
+                journal._findings.add(findings_of(key, finished, explanation, 2), at)
             at += step
     for number in range(5000):
         key = KEYS[number % len(KEYS)]

@@ -48,38 +48,34 @@ class SelectionTotals:
     Args:
         keys: The keys.
         figures: A value per column for each key.
-
-    Attributes:
-        keys: As given.
-        figures: As given.
     """
 
     def __init__(self, keys: Sequence[StatsKey], figures: _Figures) -> None:
-        self.keys = keys
-        self.figures = figures
+        self._keys = keys
+        self._sums = figures
 
     def rows(self) -> dict[StatsKey, Row]:
         """The sums as rows."""
-        return dict(zip(self.keys, map(named, self.figures), strict=True))
+        return dict(zip(self._keys, map(named, self._sums), strict=True))
 
     @property
     def total(self) -> Totals:
         """The sum over all keys."""
-        return Totals(named(self.figures.sum(axis=0)))
+        return Totals(named(self._sums.sum(axis=0)))
 
     def by(self, part: Part) -> dict[str, Totals]:
         """The sums grouped by one label of the keys."""
         numbers: dict[str, int] = {}
-        places = [numbers.setdefault(getattr(key, part), len(numbers)) for key in self.keys]
-        figures = np.zeros((len(numbers), self.figures.shape[1]))
-        np.add.at(figures, np.array(places, np.int64), self.figures)
+        places = [numbers.setdefault(getattr(key, part), len(numbers)) for key in self._keys]
+        figures = np.zeros((len(numbers), self._sums.shape[1]))
+        np.add.at(figures, np.array(places, np.int64), self._sums)
         return {name: Totals(named(figures[number])) for name, number in numbers.items()}
 
     def combined(self, others: Iterable[Mapping[StatsKey, Row]]) -> "SelectionTotals":
         """These sums together with others."""
         more = [each for rows in others for each in rows.items()]
         figures = _figures([row for _, row in more])
-        return SelectionTotals([*self.keys, *(key for key, _ in more)], np.concatenate([self.figures, figures]))
+        return SelectionTotals([*self._keys, *(key for key, _ in more)], np.concatenate([self._sums, figures]))
 
 
 class Counters:
@@ -125,7 +121,7 @@ class Counters:
             sections: Number of column sections needed, from the first on.
         """
         self._add_present()
-        buckets = self._buckets.covering(selection.window, selection.now, HOURS, self._since)
+        buckets = self._buckets.covering(selection.window.ring, selection.starts(COUNTS), HOURS, self._since)
         arrays = [array for bucket in buckets for array in bucket.arrays()]
         times = Counter(key for array in arrays for key in array.keys if selection.takes(*key))
         kept = {key for key, _ in times.most_common(_MAX_KEYS)}
@@ -136,22 +132,24 @@ class Counters:
             grouping.add(array, figures)
         return SelectionTotals(keys, figures)
 
-    def series(
-        self, selection: Selection, names: Sequence[str], name_of: Callable[[StatsKey], str]
-    ) -> dict[int, _Figures]:
+    def series(self, selection: Selection, names: Sequence[str], by: Part | None) -> dict[int, _Figures]:
         """The sums of a selection in each bucket that is not empty.
 
         Args:
             selection: Window and filters.
-            names: The groups.
-            name_of: Maps a key to its group.
+            names: The groups: values of a label. Other values are in the last one.
+            by: The label; None for a single group.
 
         Returns:
             By the start of the bucket, a value per column of the first section for each group.
         """
         self._add_present()
-        grouping = _Grouping(names, lambda key: name_of(key) if selection.takes(*key) else None)
-        found: dict[int, _Figures] = {}
+
+        def name_of(key: StatsKey) -> str | None:
+            name = names[-1] if by is None or getattr(key, by) not in names else getattr(key, by)
+            return name if selection.takes(*key) else None
+
+        grouping, found = _Grouping(names, name_of), dict[int, _Figures]()
         for start in selection.starts(COUNTS):
             if (bucket := self._buckets.kept(selection.window.ring, start)) is not None:
                 found[start] = np.zeros((len(names), BOUNDS[1]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from textwrap import wrap
 
 import msgspec
@@ -294,12 +295,10 @@ def _worth(tokens: int, entry: RequestEntry, price: ComputePrice) -> dict[str, o
 
 
 def _ladder(explanation: Explanation) -> list[dict[str, object]]:
-    below = 0
     shown: list[dict[str, object]] = []
-    for rung, tokens in zip(Rung, explanation.rungs, strict=True):
+    for rung, (below, tokens) in zip(Rung, pairwise([0, *explanation.rungs]), strict=True):
         phrase = PREDICTED_HITS if rung is Rung.CONFIRMED and not explanation.hits_confirmed else RUNGS[rung]
         shown.append({"rung": rung, "tokens": tokens, "more": tokens - below, "phrase": phrase})
-        below = tokens
     return shown
 
 

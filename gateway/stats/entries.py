@@ -65,19 +65,14 @@ _unpack_explained = msgspec.msgpack.Decoder(_Explained).decode
 class RequestEntries:
     """Requests by tenant and id, since clients choose ids; of several with the same, the last one.
 
-    Args:
+    Attributes:
         limits: The bounds.
     """
 
     def __init__(self, limits: StatsLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._kept: OrderedDict[tuple[str, str], _PackedEntry] = OrderedDict()
         self._bytes = 0
-
-    def configure(self, limits: StatsLimits, now: float) -> None:
-        """Apply other bounds."""
-        self._limits = limits
-        self.expire(now)
 
     def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Keep a request."""
@@ -95,7 +90,7 @@ class RequestEntries:
 
     def expire(self, now: float) -> None:
         """Drop entries older than the TTL, and the oldest ones beyond the bounds."""
-        limits, kept = self._limits, self._kept
+        limits, kept = self.limits, self._kept
         while kept and (
             len(kept) > limits.requests
             or self._bytes > limits.request_bytes

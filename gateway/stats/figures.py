@@ -1,12 +1,13 @@
 """The figures of a selection, JSON-ready: sums of the summary, effects of rules, and series over time."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from gateway.core.canonical import ALL_RULES, RuleMode
 from gateway.core.reasons import AVOIDABLE, REASONS, RUNGS, Reason, Remedy, Rung
 from gateway.stats.counters import Counters, SelectionTotals, named
-from gateway.stats.label_limiter import OTHER, StatsKey
+from gateway.stats.label_limiter import OTHER
 from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import Part, Selection
 from gateway.stats.time_buckets import COUNTS
@@ -43,12 +44,11 @@ def seconds(value: float) -> float:
 
 def ladder(cell: Totals) -> list[dict[str, object]]:
     """The rungs, each with its tokens and its tokens above the rung below."""
-    below = 0
-    shown: list[dict[str, object]] = []
-    for rung, tokens in ((rung, cell.count(f"ladder:{rung}")) for rung in Rung):
-        shown.append({"rung": rung, "title": RUNGS[rung].title, "tokens": tokens, "more": tokens - below})
-        below = tokens
-    return shown
+    lengths = pairwise([0, *(cell.count(f"ladder:{rung}") for rung in Rung)])
+    return [
+        {"rung": rung, "title": RUNGS[rung].title, "tokens": tokens, "more": tokens - below}
+        for rung, (below, tokens) in zip(Rung, lengths, strict=True)
+    ]
 
 
 def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
@@ -96,24 +96,17 @@ def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
 def _estimated(cell: Totals, price: ComputePrice) -> dict[str, object] | None:
     """The avoidable part if unclassified misses have the reasons of those that were found by their text; None if no
     request was left out, or nothing is known. Requests that are left out have the reasons of the lowest rungs, too."""
-    unknown = cell.missed.get(Reason.UNCLASSIFIED, (0, 0.0))[0]
-    of_text = {
-        reason
-        for reason in cell.missed
-        if reason is not Reason.UNCLASSIFIED and REASONS[reason].rung not in (Rung.CHOSEN, Rung.ANYWHERE)
-    }
-    known = sum(cell.missed[reason][0] for reason in of_text)
+    missed = cell.missed
+    of_text = missed.keys() - {Reason.UNCLASSIFIED}
+    of_text -= {reason for reason in missed if REASONS[reason].rung in (Rung.CHOSEN, Rung.ANYWHERE)}
+    known = sum(missed[reason][0] for reason in of_text)
     if not cell.count("skipped") or not known:
         return None
-    factors = {reason: 1 + unknown / known if reason in of_text else 1.0 for reason in cell.missed}
-    return _worth_of(
-        (
-            (round(tokens * factors[reason]), seconds * factors[reason])
-            for reason, (tokens, seconds) in cell.missed.items()
-            if reason in AVOIDABLE
-        ),
-        price,
+    factor = 1 + missed.get(Reason.UNCLASSIFIED, (0, 0.0))[0] / known
+    avoidable = (
+        (*each, factor if reason in of_text else 1.0) for reason, each in missed.items() if reason in AVOIDABLE
     )
+    return _worth_of(((round(tokens * more), lost * more) for tokens, lost, more in avoidable), price)
 
 
 def turns(cell: Totals) -> list[dict[str, object]]:
@@ -219,7 +212,7 @@ def series_shown(
     """
     starts = selection.starts(COUNTS)
     groups = [] if by is None else _largest(counts, selection, by, only)
-    figures = counts.series(selection, groups or [""], _name_of(by, groups or [""]))
+    figures = counts.series(selection, groups or [""], by)
     buckets: list[dict[str, object]] = []
     for start in starts:
         found = figures.get(start)
@@ -251,12 +244,6 @@ def _largest(counts: Counters, selection: Selection, by: Part, only: Reason | No
     missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, sections=1).by(by).items()}
     ranked = sorted(missed.keys() - {OTHER}, key=lambda name: (-missed[name], name))
     return ranked[:_GROUPS] + ([OTHER] if len(missed) > len(ranked[:_GROUPS]) else [])
-
-
-def _name_of(by: Part | None, names: Sequence[str]) -> Callable[[StatsKey], str]:
-    """Maps a key to its group: its own name, or the last group for all others."""
-    last, apart = names[-1], frozenset(names)
-    return lambda key: name if by is not None and (name := getattr(key, by)) in apart else last
 
 
 def _bucket(start: int, cell: Totals, only: Reason | None) -> dict[str, object]:

@@ -16,8 +16,8 @@ import msgspec
 
 from gateway.core.advice import HINTS, advice_for, rules_applied, rules_for
 from gateway.core.application import prompt_id
-from gateway.core.canonical import RuleMode, RuleName
-from gateway.core.explanation import Explanation
+from gateway.core.canonical import RuleName
+from gateway.core.explanation import Explanation, RequestRecord
 from gateway.core.reasons import REASONS, Reason, Remedy
 from gateway.stats.figures import points, share
 from gateway.stats.label_limiter import StatsKey
@@ -100,11 +100,8 @@ _Costs = Iterable[tuple[Cause, Cost]]
 class CostsByTime:
     """Costs by time and cause.
 
-    Args:
-        limit: Number of causes that a time bucket keeps: the largest.
-
     Attributes:
-        limit: As given; may be changed.
+        limit: Number of causes that a time bucket keeps: the largest.
     """
 
     def __init__(self, limit: int) -> None:
@@ -121,7 +118,7 @@ class CostsByTime:
     def sums(self, selection: Selection, same: Callable[[Cause], Cause] = lambda cause: cause) -> _Costs:
         """The sums of a selection. ``same``: what of a cause is counted together."""
         totals: dict[Cause, Cost] = {}
-        for bucket in self._buckets.covering(selection.window, selection.now):
+        for bucket in self._buckets.covering(selection.window.ring, selection.starts(FINDINGS)):
             for cause, cost in bucket.costs():
                 if selection.takes(*cause.key):
                     totals.setdefault(same(cause), Cost()).add(cost)
@@ -165,14 +162,11 @@ def _largest(costs: _Costs, limit: int) -> list[tuple[Cause, Cost]]:
 
 
 def findings_of(
-    key: StatsKey,
-    request_id: str,
-    explanation: Explanation,
-    gpu_seconds_per_token: float,
-    modes: tuple[RuleMode, ...] = (),
+    key: StatsKey, record: RequestRecord, explanation: Explanation, gpus: float
 ) -> Iterator[tuple[Cause, Cost]]:
-    """The costs of one request by cause. ``modes``: of the rules, as in ``Canonicalized``."""
-    difference, applied = explanation.difference, rules_applied(modes)
+    """The costs of one request by cause. ``gpus``: per replica."""
+    difference, applied = explanation.difference, rules_applied(record.canonical.modes)
+    per_token = record.prefill_seconds_per_token * gpus
     for missed in explanation.missed:
         text, tokens = REASONS[missed.reason], missed.tokens
         differs = difference is not None and difference.reason is missed.reason
@@ -186,7 +180,7 @@ def findings_of(
             cause = Cause(key, missed.reason, difference.detail, path[:_LONGEST_PATH], line)
             said, role = difference.said, difference.role
         said, rules = (said or text.meaning)[:_LONGEST_SAID], tuple(rule for rule in text.rules if rule in applied)
-        yield cause, Cost(tokens, tokens * gpu_seconds_per_token, 1, request_id, said, role, rules)
+        yield cause, Cost(tokens, tokens * per_token, 1, record.request_id, said, role, rules)
 
 
 def findings_shown(

@@ -122,12 +122,9 @@ def decoded(data: bytes, version: int = HISTORY) -> StoredSums:
 
 
 def decode_all(every: Sequence[bytes] | None, version: int, own: bytes | None = None) -> tuple[list[StoredSums], bool]:
-    """Stored sums of other gateways, and whether any is missing.
+    """Stored sums of other gateways, and whether any is missing; all are if ``every`` is None.
 
-    Args:
-        every: Those that could be had; None if they are unavailable.
-        version: ``HISTORY`` or ``FIGURES``.
-        own: Random id of this process, whose own sums are skipped.
+    Those of the process with the random id ``own`` are skipped.
     """
     found: list[StoredSums] = []
     missing = every is None

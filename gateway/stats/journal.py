@@ -73,9 +73,9 @@ class Stats:
     def configure(self, limits: StatsLimits, price: ComputePrice, now: float) -> None:
         """Apply other limits and another price."""
         self._price = price
-        self._keys.configure(limits)
+        self._keys.limits = self._entries.limits = limits
         self._findings.limit, self._suggestions.limit = limits.findings, limits.suggestions
-        self._entries.configure(limits, now)
+        self._entries.expire(now)
 
     def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Add one request. Those sent to warm are skipped; those sent to measure count for the cost report only.
@@ -95,8 +95,7 @@ class Stats:
             return
         key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.prompt, at)
         self._counts.add(key, at, row_of(record, explanation, gpus))
-        per_token = record.prefill_seconds_per_token * gpus
-        self._findings.add(findings_of(key, record.request_id, explanation, per_token, record.canonical.modes), at)
+        self._findings.add(findings_of(key, record, explanation, gpus), at)
         self._suggestions.add(suggestion_of(key, explanation), at)
         self._entries.add(record, explanation, gpus)
 
@@ -161,8 +160,8 @@ class Stats:
             case "reasons":
                 return orjson.dumps(self._series(read_names(arguments, ("window", *PARTS, "reason", "by")), now))
             case "requests":
-                given = read_names(arguments, (*PARTS, "reason", "session", "limit"))
-                return orjson.dumps(self._requests(given))
+                found, more = self._entries.newest(read_names(arguments, (*PARTS, "reason", "session", "limit")))
+                return orjson.dumps({"requests": [_line(entry) for entry in found], "more": more})
             case "sessions":
                 return orjson.dumps(self._entries.sessions_shown(read_names(arguments, ("tenant", "limit"))))
             case "session" | "end_session":
@@ -219,12 +218,8 @@ class Stats:
         }
 
     def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:
-        selection = read_selection(given, now)
-        began, only, by = (
-            self._began(selection),
-            read_one_of(given, "reason", tuple(Reason)),
-            read_one_of(given, "by", PARTS),
-        )
+        selection, only = read_selection(given, now), read_one_of(given, "reason", tuple(Reason))
+        by, began = read_one_of(given, "by", PARTS), self._began(selection)
         shown = figures.series_shown(self._counts, selection, since=began, only=only, by=by)
         return shown | {"markers": self._markers.shown(selection.starts(COUNTS)[0])}
 
@@ -239,11 +234,6 @@ class Stats:
         if read_one_of(given, "gateways", ("all",)):
             shown["gateways"] = {"counted": 1 + len(elsewhere), "missing": missing}
         return shown
-
-    def _requests(self, given: Mapping[str, str]) -> dict[str, object]:
-        """The requests that match the filters, newest first."""
-        found, more = self._entries.newest(given)
-        return {"requests": [_line(entry) for entry in found], "more": more}
 
     def explanation(self, request_id: str, tenant: str, now: float) -> Mapping[str, object] | None:
         """A tenant's request as its client may see it: nothing of replicas and of other tenants; None if not kept."""

@@ -53,7 +53,9 @@ class Selection:
 
     def starts(self, rings: Sequence[Resolution]) -> range:
         """Starts of its time buckets in the finest of its rings, oldest first."""
-        return self.window.starts(rings, self.now)
+        ring = rings[self.window.ring]
+        end = ring.start_of(self.now) + ring.step
+        return range(end - self.window.seconds, end, ring.step)
 
     @property
     def shown(self) -> dict[str, str | None]:
@@ -70,9 +72,7 @@ def read_names(arguments: Mapping[str, str], known: tuple[str, ...]) -> dict[str
     for name in arguments:
         if name not in known:
             raise BadRequest(
-                f"There is no parameter {name[:_SHOWN_CHARS]!r}; there is {', '.join(known)}."
-                if known
-                else f"There is no parameter {name[:_SHOWN_CHARS]!r}, nor any other.",
+                f"There is no parameter {name[:_SHOWN_CHARS]!r}; there is {', '.join(known)}.",
                 param=name[:_SHOWN_CHARS],
                 code="unknown_parameter",
             )

@@ -46,12 +46,6 @@ class TimeWindow:
     seconds: int
     ring: int
 
-    def starts(self, rings: Sequence[Resolution], now: float) -> range:
-        """Starts of its buckets in the finest of these rings, oldest first."""
-        ring = rings[self.ring]
-        end = ring.start_of(now) + ring.step
-        return range(end - self.seconds, end, ring.step)
-
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -123,19 +117,18 @@ class TimeBuckets(Generic[_Bucket]):
         """Start and bucket of all buckets of a ring, in no order."""
         yield from self._slots[ring].values()
 
-    def covering(self, window: TimeWindow, now: float, coarse: int = 0, since: float = 0) -> Iterator[_Bucket]:
-        """The smallest set of buckets that covers a window, oldest first. Buckets of ring ``coarse`` and coarser ones
-        that begin before ``since`` are left out, if the window has a finer ring."""
-        starts = window.starts(self._rings, now)
+    def covering(self, finest: int, starts: range, coarse: int = 0, since: float = 0) -> Iterator[_Bucket]:
+        """The smallest set of buckets that covers those of the ring ``finest`` with these starts, oldest first. Buckets
+        of the ring ``coarse`` and coarser ones that begin before ``since`` are not used in place of finer ones."""
         at = starts[0]
         while at <= starts[-1]:
             # The finest ring always matches: every start is one of its own.
             number, ring = next(
                 (number, ring)
-                for number, ring in reversed([*enumerate(self._rings)][window.ring :])
+                for number, ring in reversed([*enumerate(self._rings)][finest:])
                 if at % ring.step == 0
-                and (at + ring.step <= starts.stop or at == ring.start_of(now))
-                and (at >= since or number < coarse or window.ring >= coarse)
+                and (at + ring.step <= starts.stop or at == ring.start_of(starts[-1]))
+                and (at >= since or number < coarse or finest >= coarse)
             )
             if (bucket := self.kept(number, at)) is not None:
                 yield bucket

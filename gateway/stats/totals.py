@@ -5,6 +5,7 @@ column per bin of a histogram with logarithmic bins: it takes little memory, can
 In every row, and so in every sum of rows, prompt tokens equal hits plus the tokens of all reasons.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import ceil, exp2, log2
@@ -44,21 +45,18 @@ def _by_rule(name: str) -> list[str]:
     return [f"{name}_by_rule:{rule}:{mode}" for rule, mode in _RULES]
 
 
+_DURATIONS = ("ttft_cold", "ttft_warm", "total_cold", "total_warm")
+
+
+def _bins(kind: str) -> list[str]:
+    return [f"{kind}:{number}" for number in range(_LARGEST + 1)]
+
+
 _SECTIONS = (
     ("requests", "prompt_tokens", "confirmed", "predicted", *MISSED.values()),
     (*_LADDER, *(f"turn_{kind}:{number}" for kind in ("tokens", "hits") for number in range(TURNS))),
     ("observed_tokens", *_by_rule("saved"), *_by_rule("lost")),
-    (
-        "skipped",
-        "observed",
-        *_by_rule("changed"),
-        *(
-            f"{kind}_{warmth}:{number}"
-            for kind in ("ttft", "total")
-            for warmth in ("cold", "warm")
-            for number in range(_LARGEST + 1)
-        ),
-    ),
+    ("skipped", "observed", *_by_rule("changed"), *(name for kind in _DURATIONS for name in _bins(kind))),
     ("saved_seconds", "saved_gpu_seconds", "lost_seconds", *LOST.values()),
 )
 """All columns, those that are read together and have values of a similar range in a section.
@@ -67,7 +65,7 @@ _SECTIONS = (
   missed tokens by reason.
 * Lengths of the prefixes of each rung; prompt tokens and hits by turn, from 0 on.
 * Prompt tokens of requests that the columns of rules stand for: those tried with rules, and those left out of the
-  sample, for which others count with a weight. Tokens saved and lost by rule and mode, times the weight: maybe fractions.
+  sample, for which others count with a weight. Tokens saved and lost by rule and mode, times the weight.
 * Requests explained without their text, requests that the columns of rules stand for, and those that a rule changes;
   times to first token and total latencies by bin, of requests with less than half of their prompt reused and of others.
 * Prefill seconds, and GPU seconds (times the GPUs of a replica), saved by hits and of missed tokens.
@@ -102,9 +100,8 @@ class Totals:
         return self._row.get(column, 0.0)
 
     def bins(self, kind: str) -> Bins:
-        """Durations of a kind: ``ttft_cold``, ``ttft_warm``, ``total_cold`` or ``total_warm``."""
-        names = enumerate(f"{kind}:{number}" for number in range(_LARGEST + 1))
-        return {number: int(self._row[name]) for number, name in names if self._row.get(name)}
+        """Durations of a kind: one of ``_DURATIONS``."""
+        return {number: int(self._row[name]) for number, name in enumerate(_bins(kind)) if self._row.get(name)}
 
     def tokens_of(self, *reasons: Reason) -> int:
         """Tokens missed for the given reasons."""
@@ -244,13 +241,8 @@ def bin_of(seconds: float) -> int:
 
 def percentiles(bins: Bins, shares: tuple[float, ...]) -> Iterator[float | None]:
     """The percentiles at the given shares, in seconds; None without durations."""
-    total = sum(bins.values())
+    numbers = sorted(bins)
+    sums = [*accumulate(bins[number] for number in numbers)]
     for share in shares:
-        wanted, seen = share * total, 0
-        found = None
-        for number in sorted(bins):
-            seen += bins[number]
-            found = number
-            if seen >= wanted:
-                break
-        yield None if found is None else round(_SMALLEST_SECONDS * exp2((found - 0.5) / _PER_DOUBLING), 6)
+        middle = numbers[bisect_left(sums, share * sums[-1])] - 0.5 if sums else None
+        yield None if middle is None else round(_SMALLEST_SECONDS * exp2(middle / _PER_DOUBLING), 6)
