@@ -36,9 +36,9 @@ from gateway.explain.worker.explain_supervisor import ExplainTimeouts
 from gateway.explain.worker.explain_worker import ExplainWorker
 from gateway.explain.worker.process import Session, run_until_closed
 from gateway.stats import Stats
-from gateway.stats.columns import Row
+from gateway.stats.findings import findings_of
 from gateway.stats.label_limiter import StatsKey
-from gateway.stats.totals import add_to, row_of
+from gateway.stats.totals import Row, add_to, row_of
 
 KEYS = [
     StatsKey(f"model-{model}", f"tenant-{tenant}", f"client-{source}", f"v{model}+d26abd2b6985")
@@ -119,7 +119,8 @@ def fill(journal: Stats, now: float, requests_per_second: float) -> None:
                 )  # fmt: skip
                 missed = (Attribution(Reason.DYNAMIC_TIME, 900 + number, True),)
                 explanation = Explanation(2000, 0, True, (0,) * 8, missed, difference=difference)
-                journal._findings.add(key, f"req-{number}", at, explanation, 0.0001)
+                finished = msgspec.structs.replace(plain, request_id=f"req-{number}")
+                journal._findings.add(findings_of(key, finished, explanation, 2), at)
             at += step
     for number in range(5000):
         key = KEYS[number % len(KEYS)]
@@ -141,8 +142,7 @@ def questions(requests_per_second: float) -> None:
     began = time.process_time()
     fill(journal, now, requests_per_second)
     spent = time.process_time() - began
-    print(f"a full journal: {memory_mib() - before:.0f} MiB, ", end="")
-    print(f"of them packed figures {journal._counts.nbytes / 2**20:.0f} MiB; filled in {spent:.0f} s")
+    print(f"a full journal: {memory_mib() - before:.0f} MiB; filled in {spent:.0f} s")
     before = memory_mib()
     print(f"{'question':58} {'KB':>6} {'CPU ms':>8} {'worst':>7} {'wall ms':>8} {'worst':>7}")
     for question, arguments in QUESTIONS:

@@ -6,17 +6,15 @@ Days are those of UTC. Only whole numbers are kept, so a report can be reproduce
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple
-
-import msgspec
+from operator import add
+from typing import NamedTuple, TypeVar
 
 from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest
 from gateway.stats.label_limiter import OTHER
 from gateway.stats.prices import NO_TOKEN_PRICES, ComputePrice, TokenPrices
 
-KEPT_DAYS = 400
-
+_KEPT_DAYS = 400
 _DAY_SECONDS = 86_400
 _MILLION = 1_000_000
 _EPOCH = date(1970, 1, 1)
@@ -41,95 +39,55 @@ class DayKey(NamedTuple):
     model: str
     prompt: str = ""
 
-
-class DayTotal(msgspec.Struct, array_like=True, gc=False):
-    """Totals of answered requests.
-
-    Attributes:
-        requests: Their number.
-        prompt_tokens: Their prompt tokens.
-        cached_tokens: Of these, tokens that were not computed again.
-        confirmed_tokens: Prompt tokens of requests whose cached tokens the engine reported.
-        completion_tokens: Generated tokens, as far as engines report them.
-    """
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    confirmed_tokens: int = 0
-    completion_tokens: int = 0
-
-    def add(self, other: "DayTotal") -> None:
-        """Add other totals."""
-        self.requests += other.requests
-        self.prompt_tokens += other.prompt_tokens
-        self.cached_tokens += other.cached_tokens
-        self.confirmed_tokens += other.confirmed_tokens
-        self.completion_tokens += other.completion_tokens
+    @classmethod
+    def at(cls, at: float, tenant: str, model: str, prompt: str) -> "DayKey":
+        """The key of requests that ended at ``at``, Unix seconds."""
+        return cls(int(at // _DAY_SECONDS), tenant, model, prompt)
 
 
-def cost(total: DayTotal, prices: TokenPrices) -> float | None:
-    """The price of some totals; None without any price."""
-    if prices == NO_TOKEN_PRICES:
-        return None
-    computed = total.prompt_tokens - total.cached_tokens
-    spent = (
-        computed * (prices.prompt or 0)
-        + total.cached_tokens * (prices.cached or 0)
-        + total.completion_tokens * (prices.completion or 0)
+DayTotal = tuple[int, int, int, int, int]
+"""Totals of answered requests: their number; their prompt tokens; of these, tokens that were not computed again; prompt
+tokens of requests whose cached tokens the engine reported; generated tokens, as far as engines report them."""
+
+_FIGURES = ("requests", "prompt_tokens", "cached_tokens", "confirmed_tokens", "completion_tokens")
+_Key = TypeVar("_Key")
+
+
+def _add(totals: dict[_Key, DayTotal], key: _Key, total: DayTotal) -> None:
+    requests, prompt_tokens, cached_tokens, confirmed_tokens, completion_tokens = map(
+        add, totals.get(key, (0,) * 5), total
     )
-    return round(spent / _MILLION, 6)
+    totals[key] = requests, prompt_tokens, cached_tokens, confirmed_tokens, completion_tokens
 
 
 class DayTotals:
     """Totals by day, tenant, model and application."""
 
     def __init__(self) -> None:
-        self._totals: dict[DayKey, DayTotal] = {}
-        self._keys_of: dict[int, int] = {}
+        self._days: dict[int, dict[DayKey, DayTotal]] = {}
 
-    def add(self, at: float, tenant: str, model: str, prompt: str, total: DayTotal) -> None:
-        """Add totals of requests that ended at ``at``, Unix seconds."""
-        self._add(DayKey(int(at // _DAY_SECONDS), tenant, model, prompt), total)
+    def add(self, key: DayKey, total: DayTotal) -> None:
+        """Add totals."""
+        of_day = self._days.get(key.day)
+        if of_day is None:
+            self._days = {day: totals for day, totals in self._days.items() if day > key.day - _KEPT_DAYS}
+            of_day = self._days[key.day] = {}
+        if key not in of_day and len(of_day) >= _MAX_KEYS:
+            key = key._replace(tenant=OTHER, prompt="")
+        _add(of_day, key, total)
 
-    def items(self) -> Iterable[tuple[DayKey, DayTotal]]:
+    def all(self) -> list[tuple[DayKey, DayTotal]]:
         """All of them."""
-        return self._totals.items()
-
-    def restore(self, totals: Iterable[tuple[DayKey, DayTotal]]) -> None:
-        """Add totals of an earlier process."""
-        for key, total in totals:
-            self._add(key, total)
-
-    def _add(self, key: DayKey, total: DayTotal) -> None:
-        known = self._totals.get(key)
-        if known is None:
-            if key.day not in self._keys_of:
-                self._forget_before(key.day - KEPT_DAYS)
-            if self._keys_of.get(key.day, 0) >= _MAX_KEYS and (key.tenant != OTHER or key.prompt):
-                self._add(key._replace(tenant=OTHER, prompt=""), total)
-                return
-            known = self._totals[key] = DayTotal()
-            self._keys_of[key.day] = self._keys_of.get(key.day, 0) + 1
-        known.add(total)
-
-    def _forget_before(self, day: int) -> None:
-        old = [key for key in self._totals if key.day <= day]
-        for key in old:
-            del self._totals[key]
-            self._keys_of.pop(key.day, None)
+        return [each for of_day in self._days.values() for each in of_day.items()]
 
 
 def report(
-    sources: Sequence[DayTotals],
-    arguments: Mapping[str, str],
-    now: float,
-    price: ComputePrice,
+    totals: Iterable[tuple[DayKey, DayTotal]], arguments: Mapping[str, str], now: float, price: ComputePrice
 ) -> dict[str, object]:
     """What each tenant used in a month, JSON-ready.
 
     Args:
-        sources: Totals of this gateway, and of others.
+        totals: Totals of this gateway, and of others.
         arguments: ``month``, such as ``2026-11`` (default: the present one), and ``tenant`` and ``prompt``: only these.
         now: Unix seconds.
         price: Prices by model; those of ``""`` apply to models without their own.
@@ -143,14 +101,15 @@ def report(
     tenant, prompt = arguments.get("tenant"), arguments.get("prompt")
     sums: dict[tuple[str, str], DayTotal] = {}
     by_prompt: dict[tuple[str, str], DayTotal] = {}
-    days: set[int] = set()
-    for key, total in (item for source in sources for item in source.items()):
-        is_of_prompt = prompt is None or prompt in (key.prompt, prompt_id(key.prompt))
-        if _month_of(key.day) == month and tenant in (None, key.tenant) and is_of_prompt:
-            days.add(key.day)
-            sums.setdefault((key.tenant, key.model), DayTotal()).add(total)
+    days: set[str] = set()
+    for key, total in totals:
+        date_of_day = (_EPOCH + timedelta(days=key.day)).isoformat()
+        is_of_prompt = prompt in (None, key.prompt, prompt_id(key.prompt))
+        if date_of_day[:7] == month and tenant in (None, key.tenant) and is_of_prompt:
+            days.add(date_of_day)
+            _add(sums, (key.tenant, key.model), total)
             if key.prompt:
-                by_prompt.setdefault((key.prompt, key.model), DayTotal()).add(total)
+                _add(by_prompt, (key.prompt, key.model), total)
     rows = list(_rows("tenant", sums, price.tokens))
     return {
         "month": month,
@@ -158,8 +117,8 @@ def report(
         "prompt": prompt,
         "currency": price.currency,
         "days": len(days),
-        "first_day": _date_of(min(days)) if days else None,
-        "last_day": _date_of(max(days)) if days else None,
+        "first_day": min(days, default=None),
+        "last_day": max(days, default=None),
         "rows": rows,
         "by_prompt": list(_rows("prompt", by_prompt, price.tokens)),
         "total": _total(rows),
@@ -171,32 +130,23 @@ def _rows(
 ) -> Iterator[dict[str, int | float | str | None]]:
     for (value, model), total in sorted(sums.items()):
         price = prices.get(model) or prices.get("") or NO_TOKEN_PRICES
-        spent, without_cache = cost(total, price), cost(msgspec.structs.replace(total, cached_tokens=0), price)
-        yield {
-            name: value,
-            "model": model,
-            "requests": total.requests,
-            "prompt_tokens": total.prompt_tokens,
-            "cached_tokens": total.cached_tokens,
-            "confirmed_tokens": total.confirmed_tokens,
-            "completion_tokens": total.completion_tokens,
-            "cost": spent,
-            "saved": None if spent is None or without_cache is None else round(without_cache - spent, 6),
-        }
+        spent, without_cache = _cost(total, total[2], price), _cost(total, 0, price)
+        saved = None if spent is None or without_cache is None else round(without_cache - spent, 6)
+        yield {name: value, "model": model, **dict(zip(_FIGURES, total, strict=True)), "cost": spent, "saved": saved}
+
+
+def _cost(total: DayTotal, cached_tokens: int, prices: TokenPrices) -> float | None:
+    """The price of some totals if so many tokens were cached; None without any price."""
+    if prices == NO_TOKEN_PRICES:
+        return None
+    computed = (total[1] - cached_tokens) * (prices.prompt or 0)
+    spent = computed + cached_tokens * (prices.cached or 0) + total[4] * (prices.completion or 0)
+    return round(spent / _MILLION, 6)
 
 
 def _total(rows: Sequence[Mapping[str, int | float | str | None]]) -> dict[str, float | None]:
-    names = ("requests", "prompt_tokens", "cached_tokens", "confirmed_tokens", "completion_tokens", "cost", "saved")
     found: dict[str, float | None] = {}
-    for name in names:
+    for name in (*_FIGURES, "cost", "saved"):
         values = [value for row in rows if isinstance(value := row[name], int | float)]
         found[name] = round(sum(values), 6) if values or name not in ("cost", "saved") else None
     return found
-
-
-def _month_of(day: int) -> str:
-    return _date_of(day)[:7]
-
-
-def _date_of(day: int) -> str:
-    return (_EPOCH + timedelta(days=day)).isoformat()

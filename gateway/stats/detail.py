@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from textwrap import wrap
 
 import msgspec
@@ -211,32 +212,40 @@ def _share(part: int, whole: int) -> str:
     return f" ({part / whole:.0%})" if whole else ""
 
 
+def head_shown(entry: RequestEntry) -> dict[str, object]:
+    """What lists of requests show as well, JSON-ready."""
+    record, explanation = entry.record, entry.explanation
+    return {
+        "id": record.request_id,
+        "at": record.at,
+        "time": iso_time(record.at),
+        "model": record.model,
+        "tenant": record.tenant,
+        "source": record.source,
+        "prompt": record.where.prompt,
+        "session": record.session,
+        "turn": explanation.turn or None,
+        "status": record.status,
+        "prompt_tokens": explanation.prompt_tokens,
+        "hits": explanation.hits,
+        "evidence": EVIDENCE[explanation.hits_confirmed],
+    }
+
+
 def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]:
     """The request as JSON; its first field holds the text for people."""
     record, explanation = entry.record, entry.explanation
     return {
         "told": explanation_lines(entry, price),
-        "id": record.request_id,
-        "at": record.at,
-        "time": iso_time(record.at),
-        "model": record.model,
+        **head_shown(entry),
         "endpoint": record.endpoint,
         "dialect": record.dialect,
-        "tenant": record.tenant,
-        "source": record.source,
-        "prompt": record.where.prompt,
-        "session": record.session,
         "conversation": explanation.conversation,
         "agent": record.identity.agent,
         "parent_agent": record.identity.parent_agent,
-        "turn": explanation.turn or None,
-        "status": record.status,
         "ending": record.ending,
         "streamed": record.streamed,
-        "prompt_tokens": explanation.prompt_tokens,
         "completion_tokens": record.completion_tokens,
-        "hits": explanation.hits,
-        "evidence": EVIDENCE[explanation.hits_confirmed],
         "skipped": explanation.was_skipped,
         "missed": [_missed_shown(each, entry, price) for each in explanation.missed],
         "ladder": _ladder(explanation),
@@ -286,12 +295,10 @@ def _worth(tokens: int, entry: RequestEntry, price: ComputePrice) -> dict[str, o
 
 
 def _ladder(explanation: Explanation) -> list[dict[str, object]]:
-    below = 0
     shown: list[dict[str, object]] = []
-    for rung, tokens in zip(Rung, explanation.rungs, strict=True):
+    for rung, (below, tokens) in zip(Rung, pairwise([0, *explanation.rungs]), strict=True):
         phrase = PREDICTED_HITS if rung is Rung.CONFIRMED and not explanation.hits_confirmed else RUNGS[rung]
         shown.append({"rung": rung, "tokens": tokens, "more": tokens - below, "phrase": phrase})
-        below = tokens
     return shown
 
 

@@ -1,44 +1,33 @@
 """The figures of a selection, JSON-ready: sums of the summary, effects of rules, and series over time."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from gateway.core.canonical import ALL_RULES, RuleMode
 from gateway.core.reasons import AVOIDABLE, REASONS, RUNGS, Reason, Remedy, Rung
-from gateway.stats.columns import (
-    CONFIRMED,
-    MISSED,
-    PREDICTED,
-    PROMPT_TOKENS,
-    REASON_COLUMNS,
-    SERIES,
-    TURNS,
-    Bins,
-    percentiles,
-)
-from gateway.stats.counters import Counters, SelectionTotals
-from gateway.stats.label_limiter import OTHER, StatsKey
+from gateway.stats.counters import Counters, SelectionTotals, named
+from gateway.stats.label_limiter import OTHER
 from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import Part, Selection
-from gateway.stats.totals import Totals
+from gateway.stats.time_buckets import COUNTS
+from gateway.stats.totals import TURNS, Bins, Totals, percentiles
 from gateway.stats.tried_conversations import TriedConversations
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
 _SECONDS_DIGITS = 6
+_REASON_FIELDS = ("title", "meaning", "advice", "rung", "remedy", "rules")
 
 
 def totals(cell: Totals) -> dict[str, object]:
     """Requests, tokens and hits."""
     return {
         "requests": cell.requests,
-        "skipped": cell.skipped,
+        "skipped": cell.count("skipped"),
         "prompt_tokens": cell.prompt_tokens,
         "hits": cell.hits,
-        "hits_confirmed": cell.confirmed,
-        "hits_predicted": cell.predicted,
+        "hits_confirmed": cell.count("confirmed"),
+        "hits_predicted": cell.count("predicted"),
         "hit_rate": share(cell.hits, cell.prompt_tokens),
     }
 
@@ -55,12 +44,11 @@ def seconds(value: float) -> float:
 
 def ladder(cell: Totals) -> list[dict[str, object]]:
     """The rungs, each with its tokens and its tokens above the rung below."""
-    below = 0
-    shown: list[dict[str, object]] = []
-    for rung, tokens in zip(Rung, cell.rungs, strict=True):
-        shown.append({"rung": rung, "title": RUNGS[rung].title, "tokens": tokens, "more": tokens - below})
-        below = tokens
-    return shown
+    lengths = pairwise([0, *(cell.count(f"ladder:{rung}") for rung in Rung)])
+    return [
+        {"rung": rung, "title": RUNGS[rung].title, "tokens": tokens, "more": tokens - below}
+        for rung, (below, tokens) in zip(Rung, lengths, strict=True)
+    ]
 
 
 def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
@@ -80,14 +68,10 @@ def reasons(cell: Totals, price: ComputePrice) -> list[dict[str, object]]:
     ]
 
 
-def first_tokens(cell: Totals) -> dict[str, object]:
-    """Times to first token of cold and warm requests."""
-    return {"cold": _spread(cell.cold), "warm": _spread(cell.warm)}
-
-
-def total_latencies(cell: Totals) -> dict[str, object]:
-    """Times from arrival to the end of the answer of cold and warm requests, where the answer is complete."""
-    return {"cold": _spread(cell.cold_total), "warm": _spread(cell.warm_total)}
+def durations(cell: Totals, kind: str) -> dict[str, object]:
+    """Times of cold and warm requests. ``kind``: ``ttft``, the time to the first token, or ``total``, from arrival to
+    the end of the answer, where that is complete."""
+    return {warmth: _spread(cell.bins(f"{kind}_{warmth}")) for warmth in ("cold", "warm")}
 
 
 def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
@@ -97,9 +81,10 @@ def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
         remedy: [each for reason, each in missed.items() if REASONS[reason].remedy is remedy] for remedy in _AVOIDABLE
     }
     return {
-        "saved": _worth(cell.hits, cell.saved_gpu_seconds, price) | {"prefill_seconds": seconds(cell.saved_seconds)},
+        "saved": _worth(cell.hits, cell.seconds("saved_gpu_seconds"), price)
+        | {"prefill_seconds": seconds(cell.seconds("saved_seconds"))},
         "lost": _worth(cell.prompt_tokens - cell.hits, cell.lost_gpu_seconds, price)
-        | {"prefill_seconds": seconds(cell.lost_seconds)},
+        | {"prefill_seconds": seconds(cell.seconds("lost_seconds"))},
         "avoidable": _worth_of((each for some in avoidable.values() for each in some), price)
         | {
             "by_remedy": {remedy.value: _worth_of(some, price) for remedy, some in avoidable.items()},
@@ -111,47 +96,32 @@ def value(cell: Totals, price: ComputePrice) -> dict[str, object]:
 def _estimated(cell: Totals, price: ComputePrice) -> dict[str, object] | None:
     """The avoidable part if unclassified misses have the reasons of those that were found by their text; None if no
     request was left out, or nothing is known. Requests that are left out have the reasons of the lowest rungs, too."""
-    unknown = cell.missed.get(Reason.UNCLASSIFIED, (0, 0.0))[0]
-    of_text = {
-        reason
-        for reason in cell.missed
-        if reason is not Reason.UNCLASSIFIED and REASONS[reason].rung not in (Rung.CHOSEN, Rung.ANYWHERE)
-    }
-    known = sum(cell.missed[reason][0] for reason in of_text)
-    if not cell.skipped or not known:
+    missed = cell.missed
+    of_text = missed.keys() - {Reason.UNCLASSIFIED}
+    of_text -= {reason for reason in missed if REASONS[reason].rung in (Rung.CHOSEN, Rung.ANYWHERE)}
+    known = sum(missed[reason][0] for reason in of_text)
+    if not cell.count("skipped") or not known:
         return None
-    factors = {reason: 1 + unknown / known if reason in of_text else 1.0 for reason in cell.missed}
-    return _worth_of(
-        (
-            (round(tokens * factors[reason]), seconds * factors[reason])
-            for reason, (tokens, seconds) in cell.missed.items()
-            if reason in AVOIDABLE
-        ),
-        price,
+    factor = 1 + missed.get(Reason.UNCLASSIFIED, (0, 0.0))[0] / known
+    avoidable = (
+        (*each, factor if reason in of_text else 1.0) for reason, each in missed.items() if reason in AVOIDABLE
     )
+    return _worth_of(((round(tokens * more), lost * more) for tokens, lost, more in avoidable), price)
 
 
 def turns(cell: Totals) -> list[dict[str, object]]:
-    """Hit rate by the turn of the conversation."""
+    """Hit rate by the turn of the conversation; turns without tokens are left out."""
+    counted = ((cell.count(f"turn_tokens:{number}"), cell.count(f"turn_hits:{number}")) for number in range(TURNS))
     return [
         {
-            "turn": f"{turn}+" if turn == TURNS else str(turn),
+            "turn": f"{turn}{'+' * (turn == TURNS)}",
             "prompt_tokens": tokens,
             "hits": hits,
             "hit_rate": share(hits, tokens),
         }
-        for turn, (tokens, hits) in sorted(cell.turns.items())
+        for turn, (tokens, hits) in enumerate(counted, 1)
+        if tokens
     ]
-
-
-def rounding_tokens(cell: Totals) -> int:
-    """Missed tokens of incomplete blocks: engines reuse whole blocks only."""
-    return cell.tokens_of(Reason.BLOCK_BOUNDARY, Reason.TOO_SHORT)
-
-
-def rerendered_tokens(cell: Totals) -> int:
-    """Missed tokens of replies that clients send back in another form."""
-    return cell.tokens_of(Reason.REPLY_RERENDERED)
 
 
 def grouped(cells: Mapping[str, Totals], part: Part, price: ComputePrice) -> list[dict[str, object]]:
@@ -192,9 +162,14 @@ def rules_summed(sums: SelectionTotals, price: ComputePrice, tried: TriedConvers
     gpu_seconds: Counter[tuple[str, RuleMode]] = Counter()
     # A saved token is priced by the prefill speed of its model's replicas.
     for cell in sums.by("model").values():
-        per_token = cell.gpu_seconds_per_token
+        spent = cell.seconds("saved_gpu_seconds") + cell.lost_gpu_seconds
+        per_token = spent / cell.prompt_tokens if cell.prompt_tokens else 0.0
         for rule, (_, saved, lost) in cell.rules.items():
             gpu_seconds[rule] += (saved - lost) * per_token  # type: ignore[assignment]
+    found = total.rules
+    if sum(mode is RuleMode.OBSERVE for _, mode in found) <= 2:
+        # With a single observed rule, ``ALL_RULES`` repeats its figures.
+        found = {rule: figures for rule, figures in found.items() if rule[0] != ALL_RULES}
     rules = [
         {
             "rule": rule,
@@ -208,10 +183,8 @@ def rules_summed(sums: SelectionTotals, price: ComputePrice, tried: TriedConvers
             "gpu_seconds": seconds(gpu_seconds[rule, mode]),
             "cost": price.of(gpu_seconds[rule, mode]),
         }
-        for (rule, mode), (changed, saved, lost) in total.rules.items()
-        if rule != ALL_RULES or _several_observed(total.rules)
+        for (rule, mode), (changed, saved, lost) in sorted(found.items(), key=lambda each: each[1][2] - each[1][1])
     ]
-    rules.sort(key=lambda each: -_net(each))
     looked_at = {"requests": requests, "prompt_tokens": tokens, "conversations": tried.shown}
     return {"looked_at": looked_at, "rules": rules}
 
@@ -221,76 +194,56 @@ def points(tokens: int, prompt_tokens: int) -> float | None:
     return round(100 * tokens / prompt_tokens, 4) if prompt_tokens else None
 
 
-def _several_observed(rules: Mapping[tuple[str, RuleMode], Sequence[int]]) -> bool:
-    """Whether more than one rule is observed; with a single one, ``ALL_RULES`` repeats its figures."""
-    return sum(mode is RuleMode.OBSERVE and rule != ALL_RULES for rule, mode in rules) > 1
-
-
-def _net(rule: Mapping[str, object]) -> int:
-    tokens = rule["net_tokens"]
-    assert isinstance(tokens, int)
-    return tokens
-
-
 _GROUPS = 7
 """Maximum number of groups of their own; those with fewer missed tokens are summed as ``(other)``."""
 
-_NOTHING = Totals([0] * SERIES)
-
 
 def series_shown(
-    counts: Counters, selection: Selection, now: float, *, since: float, only: Reason | None, by: Part | None
+    counts: Counters, selection: Selection, *, since: float, only: Reason | None, by: Part | None
 ) -> dict[str, object]:
     """The series of a selection.
 
     Args:
         counts: The counters.
         selection: Window and filters.
-        now: Unix seconds.
         since: Start of the journal, Unix seconds.
         only: The only reason shown; None for all.
         by: The label to group by; None for no groups.
     """
-    step, first = counts.step(selection), counts.first_start(selection, now)
-    groups = [] if by is None else _largest(counts, selection, now, by, only)
-    names = groups or [""]
-    starts, figures = counts.series(selection, now, names, _name_of(by, names))
-    buckets = {
-        start: _bucket(start, _NOTHING, only) for start in range(first, int(now) + 1, step) if start + step > since
-    }
-    buckets |= {
-        start: _bucket(start, Totals(row), only)
-        for start, row in zip(starts, figures.sum(axis=1).tolist(), strict=True)
-    }
-    if groups:
-        nothing = dict.fromkeys(groups, _group(0, 0, 0))
-        apart = dict(zip(starts, _apart(figures, groups, only), strict=True))
-        for start, bucket in buckets.items():
-            bucket["groups"] = apart.get(start, nothing)
+    starts = selection.starts(COUNTS)
+    groups = [] if by is None else _largest(counts, selection, by, only)
+    figures = counts.series(selection, groups or [""], by)
+    buckets: list[dict[str, object]] = []
+    for start in starts:
+        found = figures.get(start)
+        if found is None and start + starts.step <= since:
+            continue
+        bucket = _bucket(start, Totals({} if found is None else named(found.sum(axis=0))), only)
+        if groups:
+            cells = [{}] * len(groups) if found is None else map(named, found)
+            bucket["groups"] = {name: _group(Totals(cell), only) for name, cell in zip(groups, cells, strict=True)}
+        buckets.append(bucket)
     grouping: dict[str, object] = {} if by is None else {"by": by, "groups": groups}
     return {
         **selection.shown,
         "reason": only,
         **grouping,
-        "step_seconds": step,
-        "covered_seconds": round(max(now - max(first, since), 0.0), 3),
-        "buckets": [buckets[start] for start in sorted(buckets)],
-        "catalog": catalog(),
-        "rungs": rungs(),
+        "step_seconds": starts.step,
+        "covered_seconds": round(max(selection.now - max(starts[0], since), 0.0), 3),
+        "buckets": buckets,
+        "catalog": [
+            {"code": reason} | {name: getattr(text, name) for name in _REASON_FIELDS}
+            for reason, text in REASONS.items()
+        ],
+        "rungs": [{"rung": rung, "title": RUNGS[rung].title, "meaning": RUNGS[rung].meaning} for rung in Rung],
     }
 
 
-def _largest(counts: Counters, selection: Selection, now: float, by: Part, only: Reason | None) -> list[str]:
+def _largest(counts: Counters, selection: Selection, by: Part, only: Reason | None) -> list[str]:
     """The names with the most missed tokens, and ``OTHER`` if there are more."""
-    missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, now, sections=1).by(by).items()}
+    missed = {name: _missed(cell, only) for name, cell in counts.sums(selection, sections=1).by(by).items()}
     ranked = sorted(missed.keys() - {OTHER}, key=lambda name: (-missed[name], name))
     return ranked[:_GROUPS] + ([OTHER] if len(missed) > len(ranked[:_GROUPS]) else [])
-
-
-def _name_of(by: Part | None, names: Sequence[str]) -> Callable[[StatsKey], str]:
-    """Maps a key to its group: its own name, or the last group for all others."""
-    last, apart = names[-1], frozenset(names)
-    return lambda key: name if by is not None and (name := getattr(key, by)) in apart else last
 
 
 def _bucket(start: int, cell: Totals, only: Reason | None) -> dict[str, object]:
@@ -303,40 +256,9 @@ def _bucket(start: int, cell: Totals, only: Reason | None) -> dict[str, object]:
     }
 
 
-def _apart(figures: NDArray[np.float64], groups: Sequence[str], only: Reason | None) -> Iterator[dict[str, object]]:
-    """For each bucket, prompt tokens, hits and missed tokens of each group."""
-    prompt_tokens = figures[..., PROMPT_TOKENS]
-    hits = figures[..., CONFIRMED] + figures[..., PREDICTED]
-    missed = prompt_tokens - hits if only is None else figures[..., MISSED + REASON_COLUMNS.index(only)]
-    whole = (each.astype(np.int64).tolist() for each in (prompt_tokens, hits, missed))
-    for bucket in zip(*whole, strict=True):
-        yield dict(zip(groups, map(_group, *bucket), strict=True))
-
-
-def _group(prompt_tokens: int, hits: int, missed: int) -> Mapping[str, int]:
-    return {"prompt_tokens": prompt_tokens, "hits": hits, "missed": missed}
+def _group(cell: Totals, only: Reason | None) -> Mapping[str, int]:
+    return {"prompt_tokens": cell.prompt_tokens, "hits": cell.hits, "missed": _missed(cell, only)}
 
 
 def _missed(cell: Totals, only: Reason | None) -> int:
     return cell.prompt_tokens - cell.hits if only is None else cell.tokens_of(only)
-
-
-def catalog() -> list[dict[str, object]]:
-    """Every reason, in the order of the ladder."""
-    return [
-        {
-            "code": reason,
-            "title": text.title,
-            "meaning": text.meaning,
-            "advice": text.advice,
-            "rung": text.rung,
-            "remedy": text.remedy,
-            "rules": text.rules,
-        }
-        for reason, text in REASONS.items()
-    ]
-
-
-def rungs() -> list[dict[str, object]]:
-    """Every rung, in the order of the ladder."""
-    return [{"rung": rung, "title": RUNGS[rung].title, "meaning": RUNGS[rung].meaning} for rung in Rung]

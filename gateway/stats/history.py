@@ -1,44 +1,32 @@
-"""The part of the journal that outlives a restart: hourly totals of seven days, totals by day, markers.
+"""Sums as bytes, to outlive a restart (hourly totals of seven days, totals by day, markers) or for other gateways.
 
 Columns are stored by name, so that another release can read them. Missed tokens of a reason that this release does not
 know become ``unclassified``: hits and reasons still add up to the prompt's tokens.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from gateway.core.reasons import Reason
-from gateway.stats import columns
-from gateway.stats.columns import Row
-from gateway.stats.counters import Counters
-from gateway.stats.day_totals import DayKey, DayTotal, DayTotals
+from gateway.stats.day_totals import DayKey, DayTotal
 from gateway.stats.label_limiter import StatsKey
-from gateway.stats.markers import Marker, Markers
+from gateway.stats.markers import Marker
+from gateway.stats.query_arguments import Selection
+from gateway.stats.totals import COLUMNS, LOST, MISSED, PLACES, Row
 
-_VERSION = 2
+HISTORY = 2
+"""Version of the format of stored sums."""
+FIGURES = 1002
+"""Version of the format of sums for other gateways."""
+
 _QUICK = 1
 _MAX_BYTES = 256 * 1024 * 1024
-_UNCLASSIFIED = columns.MISSED + columns.REASON_COLUMNS.index(Reason.UNCLASSIFIED)
-_UNCLASSIFIED_SECONDS = columns.LOST_GPU_SECONDS + columns.REASON_COLUMNS.index(Reason.UNCLASSIFIED)
-_MISSED, _LOST = "missed:", "lost_gpu_seconds:"
 
 
 class HistoryInvalid(Exception):
     """Stored data is no history, or of a release that stores another format; the message says which."""
-
-
-class _Hour(msgspec.Struct, frozen=True, array_like=True):
-    """The totals of an hour.
-
-    Attributes:
-        start: Unix seconds.
-        rows: For each key: indexes into ``History.columns``, and the values.
-    """
-
-    start: int
-    rows: list[tuple[StatsKey, list[int], list[float]]]
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -47,7 +35,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         version: Of the format.
         sender: Random id of the process that counted.
-        content: ``_History``, compressed.
+        content: ``StoredSums``, compressed.
     """
 
     version: int
@@ -55,182 +43,123 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     content: bytes
 
 
-class _History(msgspec.Struct, frozen=True, array_like=True):
+class StoredSums(msgspec.Struct, frozen=True, array_like=True):
     """What is stored.
 
     Attributes:
         since: Begin of the totals, Unix seconds.
         columns: Names of the columns.
-        hours: Hourly totals.
+        sums: Hourly totals, by Unix seconds of the hour's start; for other gateways those of windows, by their length.
+            For each key indexes into ``columns``, and the values.
         days: Totals by day.
         markers: Markers.
     """
 
     since: float
     columns: list[str]
-    hours: list[_Hour]
+    sums: list[tuple[int, list[tuple[StatsKey, list[int], list[float]]]]]
     days: list[tuple[DayKey, DayTotal]]
     markers: list[Marker]
 
+    def rows(self) -> Iterator[tuple[int, StatsKey, Row]]:
+        """Hours or windows, keys, and the rows in the columns of this release."""
+        columns = [_column_of(name) for name in self.columns]
+        for start, rows in self.sums:
+            for key, numbers, figures in rows:
+                row: Row = {}
+                for number, figure in zip(numbers, figures, strict=True):
+                    if (column := columns[number]) is not None:
+                        row[column] = row.get(column, 0) + figure
+                yield start, key, row
+
+    def window(self, selection: Selection) -> dict[StatsKey, Row]:
+        """The rows of a selection."""
+        seconds = selection.window.seconds
+        return {key: row for length, key, row in self.rows() if length == seconds and selection.takes(*key)}
+
 
 _stored_decoder = msgspec.msgpack.Decoder(_Stored)
-_decoder = msgspec.msgpack.Decoder(_History)
+_decoder = msgspec.msgpack.Decoder(StoredSums)
 
 
-class JournalHistory:
-    """The counters, day totals and markers of a journal, and since when they count.
+def encoded(  # noqa: PLR0917 - the fields in their order
+    version: int,
+    sender: bytes,
+    since: float,
+    sums: Iterable[tuple[int, Mapping[StatsKey, Row]]],
+    days: list[tuple[DayKey, DayTotal]] | None = None,
+    markers: list[Marker] | None = None,
+) -> bytes:
+    """Sums as they are stored: ``HISTORY`` or ``FIGURES``; of a sender, and otherwise as in ``StoredSums``."""
+    packed = [
+        (start, [(key, [PLACES[column] for column in row], list(row.values())) for key, row in rows.items()])
+        for start, rows in sums
+    ]
+    content = msgspec.msgpack.encode(StoredSums(since, list(COLUMNS), packed, days or [], markers or []))
+    return msgspec.msgpack.encode(_Stored(version, sender, zlib.compress(content, _QUICK)))
 
-    Args:
-        since: Start of the journal, Unix seconds.
-        sender: Random id of this process.
 
-    Attributes:
-        since: Begin of the hourly totals, Unix seconds; earlier than the process itself after a restart.
-        counts: The counters.
-        days: The totals by day.
-        markers: The markers.
+def decoded(data: bytes, version: int = HISTORY) -> StoredSums:
+    """Stored sums.
+
+    Raises:
+        HistoryInvalid: The data cannot be read.
     """
-
-    def __init__(self, since: float, sender: bytes) -> None:
-        self.since = since
-        self._sender = sender
-        self._restored = {sender}
-        self.counts = Counters()
-        self.days = DayTotals()
-        self.markers = Markers()
-
-    def encoded(self) -> bytes:
-        """The history, as it is stored."""
-        hours = [
-            _Hour(start, [(key, list(row), list(row.values())) for key, row in rows.items()])
-            for start, rows in self.counts.hours()
-        ]
-        history = _History(self.since, list(_NAMES), hours, list(self.days.items()), self.markers.all())
-        content = zlib.compress(msgspec.msgpack.encode(history), _QUICK)
-        return msgspec.msgpack.encode(_Stored(_VERSION, self._sender, content))
-
-    def restore(self, data: bytes) -> None:
-        """Add the history of an earlier process; nothing, if that was added before or is this one's own.
-
-        Raises:
-            HistoryInvalid: The data cannot be read; nothing was added.
-        """
-        sender = sender_of(data)
-        if sender in self._restored:
-            return
-        history = _decoded(data)
-        self._restored.add(sender)
-        places = [_place_of(name) for name in history.columns]
-        for hour in history.hours:
-            for key, numbers, figures in hour.rows:
-                self.counts.restore(key, hour.start, _row(places, numbers, figures))
-        self.days.restore(history.days)
-        self.markers.restore(history.markers)
-        self.since = min(self.since, history.since)
+    try:
+        decompressor = zlib.decompressobj()
+        content = decompressor.decompress(_stored(data, version).content, _MAX_BYTES)
+        if decompressor.unconsumed_tail or not decompressor.eof:
+            raise HistoryInvalid("it is incomplete, or larger than any history")
+        found = _decoder.decode(content)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise HistoryInvalid(f"it is no history of this program ({error})") from None
+    widest = len(found.columns)
+    for _, rows in found.sums:
+        for _, numbers, figures in rows:
+            if len(numbers) != len(figures) or any(not 0 <= number < widest for number in numbers):
+                raise HistoryInvalid("its rows do not fit its columns")
+    return found
 
 
-def sender_of(data: bytes) -> bytes:
-    """The random id of the process that counted a stored history, whose content is not read.
+def decode_all(every: Sequence[bytes] | None, version: int, own: bytes | None = None) -> tuple[list[StoredSums], bool]:
+    """Stored sums of other gateways, and whether any is missing; all are if ``every`` is None.
+
+    Those of the process with the random id ``own`` are skipped.
+    """
+    found: list[StoredSums] = []
+    missing = every is None
+    for data in every or ():
+        try:
+            if sender_of(data, version) != own:
+                found.append(decoded(data, version))
+        except HistoryInvalid:  # of another release
+            missing = True
+    return found, missing
+
+
+def sender_of(data: bytes, version: int = HISTORY) -> bytes:
+    """The random id of the process that counted stored sums, whose content is not read.
 
     Raises:
         HistoryInvalid: The data is no history of this release.
     """
-    return _stored(data).sender
+    return _stored(data, version).sender
 
 
-def check_history(data: bytes) -> None:
-    """Read a stored history, and drop what was read.
-
-    Raises:
-        HistoryInvalid: The data cannot be read.
-    """
-    _decoded(data)
-
-
-def day_totals_of(data: bytes) -> DayTotals:
-    """The totals by day of a stored history.
-
-    Raises:
-        HistoryInvalid: The data cannot be read.
-    """
-    totals = DayTotals()
-    totals.restore(_decoded(data).days)
-    return totals
-
-
-def _stored(data: bytes) -> _Stored:
+def _stored(data: bytes, version: int) -> _Stored:
     try:
         stored = _stored_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise HistoryInvalid(f"it is no history of this program ({error})") from None
-    if stored.version != _VERSION:
-        raise HistoryInvalid(f"its format has version {stored.version}, and this release reads {_VERSION}")
+    if stored.version != version:
+        raise HistoryInvalid(f"its format has version {stored.version}, and this release reads {version}")
     return stored
 
 
-def _decoded(data: bytes) -> _History:
-    try:
-        decompressor = zlib.decompressobj()
-        content = decompressor.decompress(_stored(data).content, _MAX_BYTES)
-        if decompressor.unconsumed_tail or not decompressor.eof:
-            raise HistoryInvalid("it is incomplete, or larger than any history")
-        history = _decoder.decode(content)
-    except (zlib.error, msgspec.MsgspecError) as error:
-        raise HistoryInvalid(f"it is no history of this program ({error})") from None
-    widest = len(history.columns)
-    for hour in history.hours:
-        for _, numbers, figures in hour.rows:
-            if len(numbers) != len(figures) or any(not 0 <= number < widest for number in numbers):
-                raise HistoryInvalid("its rows do not fit its columns")
-    return history
-
-
-def _row(places: Sequence[int], numbers: Sequence[int], figures: Sequence[float]) -> Row:
-    row: Row = {}
-    for number, figure in zip(numbers, figures, strict=True):
-        place = places[number]
-        if place >= 0:
-            row[place] = row.get(place, 0) + figure
-    return row
-
-
-def _names() -> list[str]:
-    """A name for each column, in order."""
-    names = [""] * columns.WIDTH
-    groups: list[tuple[int, str, Sequence[object]]] = [
-        (columns.REQUESTS, "", ("requests", "prompt_tokens", "confirmed", "predicted")),
-        (columns.MISSED, _MISSED, columns.REASON_COLUMNS),
-        (columns.LADDER, "ladder:", columns.RUNG_COLUMNS),
-        (columns.TURN_TOKENS, "turn_tokens:", range(columns.TURNS)),
-        (columns.TURN_HITS, "turn_hits:", range(columns.TURNS)),
-        (columns.OBSERVED_TOKENS, "", ("observed_tokens",)),
-        (columns.SAVED_BY_RULE, "saved_by_rule:", [":".join(rule) for rule in columns.RULE_COLUMNS]),
-        (columns.LOST_BY_RULE, "lost_by_rule:", [":".join(rule) for rule in columns.RULE_COLUMNS]),
-        (columns.SKIPPED, "", ("skipped", "observed")),
-        (columns.CHANGED_BY_RULE, "changed_by_rule:", [":".join(rule) for rule in columns.RULE_COLUMNS]),
-        (columns.COLD, "ttft_cold:", range(columns.BINS)),
-        (columns.WARM, "ttft_warm:", range(columns.BINS)),
-        (columns.COLD_TOTAL, "total_cold:", range(columns.BINS)),
-        (columns.WARM_TOTAL, "total_warm:", range(columns.BINS)),
-        (columns.SAVED_SECONDS, "", ("saved_seconds", "saved_gpu_seconds", "lost_seconds")),
-        (columns.LOST_GPU_SECONDS, _LOST, columns.REASON_COLUMNS),
-    ]
-    for first, prefix, endings in groups:
-        for number, ending in enumerate(endings):
-            names[first + number] = f"{prefix}{ending}"
-    assert all(names)
-    return names
-
-
-_NAMES = _names()
-_PLACES = {name: place for place, name in enumerate(_NAMES)}
-
-
-def _place_of(name: str) -> int:
-    """The column of a stored name; -1 for one whose values are dropped."""
-    place = _PLACES.get(name, -1)
-    if place < 0 and name.startswith(_MISSED):
-        return _UNCLASSIFIED
-    if place < 0 and name.startswith(_LOST):
-        return _UNCLASSIFIED_SECONDS
-    return place
+def _column_of(name: str) -> str | None:
+    """The column of a stored name; None for one whose values are dropped."""
+    if name in PLACES:
+        return name
+    if name.startswith("missed:"):
+        return MISSED[Reason.UNCLASSIFIED]
+    return LOST[Reason.UNCLASSIFIED] if name.startswith("lost_gpu_seconds:") else None

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 
 import orjson
 
@@ -11,31 +10,31 @@ from gateway.core.explanation import MEASUREMENT, Explanation, RequestRecord, Sk
 from gateway.core.reasons import Reason
 from gateway.stats import figures
 from gateway.stats.counters import HOURS, Counters
-from gateway.stats.day_totals import DayTotal, report
-from gateway.stats.detail import EVIDENCE, iso_time, request_shown, tokens_shown
+from gateway.stats.day_totals import DayKey, DayTotals, report
+from gateway.stats.detail import head_shown, request_shown, tokens_shown
 from gateway.stats.entries import RequestEntries, RequestEntry
-from gateway.stats.figures import rules_summed, series_shown
-from gateway.stats.findings import Suggestions, TopCauses
-from gateway.stats.history import HistoryInvalid, JournalHistory, day_totals_of
+from gateway.stats.findings import CostsByTime, findings_of, findings_shown, suggestion_of, suggestions_shown
+from gateway.stats.history import FIGURES, HISTORY, decode_all, decoded, encoded, sender_of
 from gateway.stats.label_limiter import LabelLimiter, StatsLimits
-from gateway.stats.markers import Marker
-from gateway.stats.peer_totals import PeerTotals, encode_totals
+from gateway.stats.markers import Marker, Markers
 from gateway.stats.prices import ComputePrice
 from gateway.stats.query_arguments import (
     PARTS,
     Selection,
-    read_gateways,
-    read_limit,
     read_names,
-    read_part,
-    read_reason,
+    read_one_of,
     read_selection,
 )
-from gateway.stats.sessions import session_shown, sessions_shown
+from gateway.stats.time_buckets import COUNTS, WINDOWS
 from gateway.stats.totals import row_of, row_of_skipped
 from gateway.stats.tried_conversations import TriedConversations
 
 _NO_PRICE = ComputePrice()
+_SHOWN_CHARS = 200
+_NEW_TO_TENANT = frozenset({Reason.TENANT_ISOLATED, Reason.FIRST_SEEN})
+"""Reasons that differ by what other tenants have sent."""
+
+_TO_CLIENTS = "time model turn prompt_tokens hits evidence reference difference hint".split()
 
 
 class Stats:
@@ -59,23 +58,24 @@ class Stats:
     ) -> None:
         self._name = name
         limits = limits or StatsLimits()
-        self._since = since
-        self._history = JournalHistory(since, name)
+        self._since = self._history_since = since
+        self._restored = {name}
         self._price = price
         self._families = families
         self._keys = LabelLimiter(limits)
-        self._counts = self._history.counts
-        self._findings = TopCauses(limits)
-        self._suggestions = Suggestions(limits)
+        self._counts = Counters(since)
+        self._days = DayTotals()
+        self._markers = Markers()
+        self._findings = CostsByTime(limits.findings)
+        self._suggestions = CostsByTime(limits.suggestions)
         self._entries = RequestEntries(limits)
 
     def configure(self, limits: StatsLimits, price: ComputePrice, now: float) -> None:
         """Apply other limits and another price."""
         self._price = price
-        self._keys.configure(limits)
-        self._findings.configure(limits)
-        self._suggestions.configure(limits)
-        self._entries.configure(limits, now)
+        self._keys.limits = self._entries.limits = limits
+        self._findings.limit, self._suggestions.limit = limits.findings, limits.suggestions
+        self._entries.expire(now)
 
     def add(self, record: RequestRecord, explanation: Explanation, gpus: float) -> None:
         """Add one request. Those sent to warm are skipped; those sent to measure count for the cost report only.
@@ -87,22 +87,16 @@ class Stats:
         """
         if record.warming:
             return
-        used = DayTotal(
-            1,
-            explanation.prompt_tokens,
-            explanation.hits,
-            explanation.prompt_tokens if explanation.hits_confirmed else 0,
-            record.completion_tokens or 0,
-        )
-        self._history.days.add(record.at, record.tenant, record.model, record.prompt, used)
+        tokens, at = explanation.prompt_tokens, record.at
+        confirmed = tokens if explanation.hits_confirmed else 0
+        used = 1, tokens, explanation.hits, confirmed, record.completion_tokens or 0
+        self._days.add(DayKey.at(at, record.tenant, record.model, record.prompt), used)
         if not record.is_reported:
             return
-        template, prompt = record.where.template, record.prompt
-        key = self._keys.key(record.model, record.tenant, record.source, template, prompt, record.at)
-        self._counts.add(key, record.at, row_of(record, explanation, gpus))
-        per_token = record.prefill_seconds_per_token * gpus
-        self._findings.add(key, record.request_id, record.at, explanation, per_token, modes=record.canonical.modes)
-        self._suggestions.add(key, record.at, explanation)
+        key = self._keys.key(record.model, record.tenant, record.source, record.where.template, record.prompt, at)
+        self._counts.add(key, at, row_of(record, explanation, gpus))
+        self._findings.add(findings_of(key, record, explanation, gpus), at)
+        self._suggestions.add(suggestion_of(key, explanation), at)
         self._entries.add(record, explanation, gpus)
 
     def add_skipped(self, sums: SkippedTotals, gpus: float) -> None:
@@ -112,17 +106,35 @@ class Stats:
             sums: The sums.
             gpus: GPUs per replica.
         """
-        used = DayTotal(
-            sums.requests,
-            sums.prompt_tokens,
-            sums.hits,
-            sums.prompt_tokens if sums.hits_confirmed else 0,
-            sums.completion_tokens,
-        )
-        self._history.days.add(sums.at, sums.tenant, sums.model, sums.prompt, used)
+        confirmed = sums.prompt_tokens if sums.hits_confirmed else 0
+        used = sums.requests, sums.prompt_tokens, sums.hits, confirmed, sums.completion_tokens
+        self._days.add(DayKey.at(sums.at, sums.tenant, sums.model, sums.prompt), used)
         if sums.source != MEASUREMENT:
             key = self._keys.key(sums.model, sums.tenant, sums.source, sums.template, sums.prompt, sums.at)
             self._counts.add(key, sums.at, row_of_skipped(sums, gpus))
+
+    def add_marker(self, marker: Marker) -> None:
+        """Add a marker to the trend."""
+        self._markers.add(marker)
+
+    def restore(self, data: bytes) -> None:
+        """Add the history of an earlier process, as the question ``history`` answers it; nothing, if it was added
+        before or is this one's own.
+
+        Raises:
+            HistoryInvalid: It cannot be read; nothing was added.
+        """
+        sender = sender_of(data)
+        if sender in self._restored:
+            return
+        history = decoded(data)
+        self._restored.add(sender)
+        for start, key, row in history.rows():
+            self._counts.restore(key, start, row)
+        for day, total in history.days:
+            self._days.add(day, total)
+        self._markers.restore(history.markers)
+        self._history_since = min(self._history_since, history.since)
 
     def answer(
         self, question: str, arguments: Mapping[str, str], now: float, others: Sequence[bytes] | None = ()
@@ -148,76 +160,80 @@ class Stats:
             case "reasons":
                 return orjson.dumps(self._series(read_names(arguments, ("window", *PARTS, "reason", "by")), now))
             case "requests":
-                given = read_names(arguments, (*PARTS, "reason", "session", "limit"))
-                return orjson.dumps(requests_shown(self._entries, given))
+                found, more = self._entries.newest(read_names(arguments, (*PARTS, "reason", "session", "limit")))
+                return orjson.dumps({"requests": [_line(entry) for entry in found], "more": more})
             case "sessions":
-                return orjson.dumps(sessions_shown(self._entries, read_names(arguments, ("tenant", "limit"))))
+                return orjson.dumps(self._entries.sessions_shown(read_names(arguments, ("tenant", "limit"))))
             case "session" | "end_session":
-                shown = session_shown(self._entries, read_names(arguments, ("id", "tenant")))
-                if question == "end_session":
-                    self._entries.end_session(str(shown["tenant"]), str(shown["id"]))
-                return orjson.dumps(shown)
+                given = read_names(arguments, ("id", "tenant"))
+                return orjson.dumps(self._entries.session_shown(given, end=question == "end_session"))
             case "request":
                 return self._request(read_names(arguments, ("id",)).get("id", ""))
             case "tokens":
                 return orjson.dumps(tokens_shown(self._entries.get(read_names(arguments, ("id",)).get("id", ""))))
             case "figures":
-                return encode_totals(self._counts, now, sender=self._name, since=self._since)
+                windows = ((each.seconds, self._counts.sums(Selection(each, now)).rows()) for each in WINDOWS.values())
+                return encoded(FIGURES, self._name, self._since, windows)
             case "history":
-                return self._history.encoded()
+                hours, days, markers = self._counts.hours(), self._days.all(), self._markers.all()
+                return encoded(HISTORY, self._name, self._history_since, hours, days, markers)
             case "report":
                 given = read_names(arguments, ("month", "tenant", "prompt", "gateways"))
                 return orjson.dumps(self._report(given, now, others))
         raise NotFound(f"There is no question {question[:_SHOWN_CHARS]!r}.", code="unknown_question")
 
     def _summary(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
-        selection = read_selection(given)
-        return summary_shown(
-            self._counts,
-            self._findings,
-            self._suggestions,
-            selection,
-            now,
-            since=self._began(selection),
-            findings_since=self._since,
-            price=self._price,
-            tried=TriedConversations(self._entries.explanations(selection, self._counts.first_start(selection, now))),
-            families=list(self._families(now, selection.model, selection.tenant)),
-            elsewhere=PeerTotals(others, self._name) if read_gateways(given) else None,
-        )
+        selection, price = read_selection(given, now), self._price
+        own = sums = self._counts.sums(selection)
+        first, begin, gateways = selection.starts(COUNTS)[0], self._began(selection), {}
+        if read_one_of(given, "gateways", ("all",)):
+            elsewhere, missing = decode_all(others, FIGURES, self._name)
+            sums = own.combined(each.window(selection) for each in elsewhere)
+            gateways = {"gateways": {"counted": 1 + len(elsewhere), "missing": missing}}
+            begin = min([begin, *(each.since for each in elsewhere)])
+        total, own_total, begin = sums.total, own.total, max(first, begin)
+        tried = TriedConversations(self._entries.explanations(selection, first))
+        suggestions = suggestions_shown(self._suggestions, selection, own_total.observed[1])
+        return {
+            **selection.shown,
+            **gateways,
+            "covered_seconds": round(max(now - begin, 0.0), 3),
+            "since": min(begin, now),
+            "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
+            **figures.totals(total),
+            "ladder": figures.ladder(total),
+            "reasons": figures.reasons(total, price),
+            "ttft": figures.durations(total, "ttft"),
+            "total_latency": figures.durations(total, "total"),
+            **figures.value(total, price),
+            **{f"by_{part}": figures.grouped(sums.by(part), part, price) for part in PARTS},
+            "turns": figures.turns(total),
+            "rounding_tokens": total.tokens_of(Reason.BLOCK_BOUNDARY, Reason.TOO_SHORT),
+            "rerendered_tokens": total.tokens_of(Reason.REPLY_RERENDERED),
+            "findings": findings_shown(
+                self._findings, selection, since=self._since, prompt_tokens=own_total.prompt_tokens, price=price
+            ),
+            "families": list(self._families(now, selection.model, selection.tenant)),
+            "canonicalization": figures.rules_summed(sums, price, tried) | {"suggestions": suggestions},
+        }
 
     def _series(self, given: Mapping[str, str], now: float) -> dict[str, object]:
-        selection = read_selection(given)
-        began = self._began(selection)
-        shown = series_shown(self._counts, selection, now, since=began, only=read_reason(given), by=read_part(given))
-        return shown | {"markers": self._history.markers.shown(self._counts.first_start(selection, now))}
-
-    def add_marker(self, marker: Marker) -> None:
-        """Add a marker to the trend."""
-        self._history.markers.add(marker)
-
-    def restore(self, data: bytes) -> None:
-        """Add the history of an earlier process, as the question ``history`` answers it.
-
-        Raises:
-            HistoryInvalid: It cannot be read; nothing was added.
-        """
-        self._history.restore(data)
+        selection, only = read_selection(given, now), read_one_of(given, "reason", tuple(Reason))
+        by, began = read_one_of(given, "by", PARTS), self._began(selection)
+        shown = figures.series_shown(self._counts, selection, since=began, only=only, by=by)
+        return shown | {"markers": self._markers.shown(selection.starts(COUNTS)[0])}
 
     def _began(self, selection: Selection) -> float:
         """Begin of the totals that a window is read from: only hours and longer outlive a restart."""
-        return self._history.since if selection.window.ring >= HOURS else self._since
+        return self._history_since if selection.window.ring >= HOURS else self._since
 
     def _report(self, given: Mapping[str, str], now: float, others: Sequence[bytes] | None) -> dict[str, object]:
-        totals = [self._history.days]
-        missing = others is None
-        for data in others or ():
-            try:
-                totals.append(day_totals_of(data))
-            except HistoryInvalid:
-                missing = True
+        elsewhere, missing = decode_all(others, HISTORY)
+        totals = [*self._days.all(), *(total for each in elsewhere for total in each.days)]
         shown = report(totals, given, now, self._price)
-        return shown | ({"gateways": {"counted": len(totals), "missing": missing}} if read_gateways(given) else {})
+        if read_one_of(given, "gateways", ("all",)):
+            shown["gateways"] = {"counted": 1 + len(elsewhere), "missing": missing}
+        return shown
 
     def explanation(self, request_id: str, tenant: str, now: float) -> Mapping[str, object] | None:
         """A tenant's request as its client may see it: nothing of replicas and of other tenants; None if not kept."""
@@ -239,114 +255,16 @@ class Stats:
         return orjson.dumps(request_shown(entry, self._price), option=orjson.OPT_INDENT_2)
 
 
-def summary_shown(
-    counts: Counters,
-    findings: TopCauses,
-    suggestions: Suggestions,
-    selection: Selection,
-    now: float,
-    *,
-    since: float,
-    findings_since: float,
-    price: ComputePrice,
-    tried: TriedConversations,
-    families: Sequence[Mapping[str, object]],
-    elsewhere: PeerTotals | None = None,
-) -> dict[str, object]:
-    """The summary of a selection.
-
-    Args:
-        counts: The counters.
-        findings: The causes of misses.
-        suggestions: Slots that rules could handle.
-        selection: Window and filters.
-        now: Unix seconds.
-        since: Begin of the counters, Unix seconds.
-        findings_since: Begin of the findings.
-        price: Price of GPU time.
-        tried: The conversations of the requests that are still kept.
-        families: Differences between client families.
-        elsewhere: Totals of other gateways to add; None if they were not requested.
-    """
-    own = counts.sums(selection, now)
-    sums = own if elsewhere is None else own.combined(elsewhere.sums(selection))
-    total, own_total = sums.total, own.total
-    began = since if elsewhere is None or elsewhere.since is None else min(since, elsewhere.since)
-    begin = max(counts.first_start(selection, now), began)
-    return {
-        **selection.shown,
-        **({} if elsewhere is None else {"gateways": elsewhere.shown}),
-        "covered_seconds": round(max(now - begin, 0.0), 3),
-        "since": min(begin, now),
-        "price": {"per_gpu_hour": price.per_gpu_hour, "currency": price.currency},
-        **figures.totals(total),
-        "ladder": figures.ladder(total),
-        "reasons": figures.reasons(total, price),
-        "ttft": figures.first_tokens(total),
-        "total_latency": figures.total_latencies(total),
-        **figures.value(total, price),
-        **{f"by_{part}": figures.grouped(sums.by(part), part, price) for part in PARTS},
-        "turns": figures.turns(total),
-        "rounding_tokens": figures.rounding_tokens(total),
-        "rerendered_tokens": figures.rerendered_tokens(total),
-        "findings": findings.shown(
-            selection, now, since=findings_since, prompt_tokens=own_total.prompt_tokens, price=price
-        ),
-        "families": families,
-        "canonicalization": rules_summed(sums, price, tried)
-        | {"suggestions": suggestions.shown(selection, now, own_total.observed[1])},
-    }
-
-
-def requests_shown(entries: RequestEntries, given: Mapping[str, str]) -> dict[str, object]:
-    """The requests that match the filters, newest first, JSON-ready.
-
-    Raises:
-        BadRequest: A filter has an invalid value.
-    """
-    limit = read_limit(given)
-    found = entries.newest(
-        model=given.get("model"),
-        tenant=given.get("tenant"),
-        source=given.get("source"),
-        template=given.get("template"),
-        prompt=given.get("prompt"),
-        session=given.get("session"),
-        reason=read_reason(given),
-    )
-    shown = [_line(entry) for entry in islice(found, limit)]
-    return {"requests": shown, "more": len(shown) == limit and next(found, None) is not None}
-
-
 def _line(entry: RequestEntry) -> dict[str, object]:
     record, explanation = entry.record, entry.explanation
     top = max(explanation.missed, key=lambda each: each.tokens, default=None)
     return {
-        "id": record.request_id,
-        "at": record.at,
-        "time": iso_time(record.at),
-        "model": record.model,
-        "tenant": record.tenant,
-        "source": record.source,
+        **head_shown(entry),
         "template": record.where.template,
-        "prompt": record.where.prompt,
-        "session": record.session,
-        "turn": explanation.turn or None,
         "replica": record.replica,
         "decision": record.decision,
-        "status": record.status,
-        "prompt_tokens": explanation.prompt_tokens,
-        "hits": explanation.hits,
-        "evidence": EVIDENCE[explanation.hits_confirmed],
         "reason": top.reason if top is not None and top.tokens else None,
         "reason_tokens": top.tokens if top is not None else 0,
         "ttft_seconds": record.ttft_seconds,
         "seconds": record.seconds,
     }
-
-
-_SHOWN_CHARS = 200
-_NEW_TO_TENANT = frozenset({Reason.TENANT_ISOLATED, Reason.FIRST_SEEN})
-"""Reasons that differ by what other tenants have sent."""
-
-_TO_CLIENTS = "time model turn prompt_tokens hits evidence reference difference hint".split()

@@ -61,18 +61,14 @@ class LabelLimiter:
     not used for a minute. Versions in use at the
     same time have keys of their own.
 
-    Args:
+    Attributes:
         limits: The bounds. Including keys with ``OTHER`` there are at most twice as many.
     """
 
-    def __init__(self, limits: "StatsLimits") -> None:
-        self._limits = limits
+    def __init__(self, limits: StatsLimits) -> None:
+        self.limits = limits
         self._used: dict[StatsKey, float] = {}
         self._cleaned_at = 0.0
-
-    def configure(self, limits: "StatsLimits") -> None:
-        """Apply other bounds."""
-        self._limits = limits
 
     def key(  # noqa: PLR0917 - the labels in their order
         self, model: str, tenant: str, source: str, template: str, prompt: str, at: float
@@ -85,10 +81,10 @@ class LabelLimiter:
         if abs(at - self._cleaned_at) >= _CLEAN_SECONDS:
             self._cleaned_at = at
             self._used = {key: used for key, used in self._used.items() if abs(at - used) < _UNUSED_SECONDS}
-        bound = self._limits.keys
+        bound = self.limits.keys
         if len(self._used) >= bound:
             self._evict_predecessor(wanted, at)
-        if len(self._used) < bound and self._sources(wanted) < self._limits.sources:
+        if len(self._used) < bound and self._sources(wanted) < self.limits.sources:
             chosen = wanted
         else:
             folded = (

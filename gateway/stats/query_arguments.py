@@ -1,13 +1,12 @@
 """Query parameters of the journal, validated strictly."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from gateway.core.application import prompt_id
 from gateway.core.errors import BadRequest
-from gateway.core.reasons import Reason
-from gateway.stats.time_buckets import DEFAULT_WINDOW, WINDOWS, TimeWindow
+from gateway.stats.time_buckets import DEFAULT_WINDOW, WINDOWS, Resolution, TimeWindow
 
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
@@ -17,6 +16,7 @@ Part = Literal["model", "tenant", "source", "template", "prompt"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 _SHOWN_CHARS = 200
+_Value = TypeVar("_Value", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Selection:
 
     Attributes:
         window: The window.
+        now: Its end, Unix seconds.
         model: Id of the model.
         tenant: Id of the tenant.
         source: Client family.
@@ -33,6 +34,7 @@ class Selection:
     """
 
     window: TimeWindow
+    now: float
     model: str | None = None
     tenant: str | None = None
     source: str | None = None
@@ -49,6 +51,12 @@ class Selection:
             and (self.prompt is None or self.prompt in (prompt, prompt_id(prompt)))
         )
 
+    def starts(self, rings: Sequence[Resolution]) -> range:
+        """Starts of its time buckets in the finest of its rings, oldest first."""
+        ring = rings[self.window.ring]
+        end = ring.start_of(self.now) + ring.step
+        return range(end - self.window.seconds, end, ring.step)
+
     @property
     def shown(self) -> dict[str, str | None]:
         """JSON-ready."""
@@ -64,75 +72,36 @@ def read_names(arguments: Mapping[str, str], known: tuple[str, ...]) -> dict[str
     for name in arguments:
         if name not in known:
             raise BadRequest(
-                f"There is no parameter {name[:_SHOWN_CHARS]!r}; there is {', '.join(known)}."
-                if known
-                else f"There is no parameter {name[:_SHOWN_CHARS]!r}, nor any other.",
+                f"There is no parameter {name[:_SHOWN_CHARS]!r}; there is {', '.join(known)}.",
                 param=name[:_SHOWN_CHARS],
                 code="unknown_parameter",
             )
     return {name: value for name, value in arguments.items() if value}
 
 
-def read_selection(given: Mapping[str, str]) -> Selection:
+def read_one_of(given: Mapping[str, str], name: str, allowed: Sequence[_Value]) -> _Value | None:
+    """The value of a parameter; None if it is not given.
+
+    Raises:
+        BadRequest: The value is not allowed.
+    """
+    value = given.get(name)
+    found = next((each for each in allowed if each == value), None)
+    if value is not None and found is None:
+        choice = f"one of {', '.join(allowed)}" if len(allowed) > 1 else allowed[0]
+        message = f"`{name}` must be {choice}, not {value[:_SHOWN_CHARS]!r}."
+        raise BadRequest(message, param=name, code="invalid_value")
+    return found
+
+
+def read_selection(given: Mapping[str, str], now: float) -> Selection:
     """The window and the filters.
 
     Raises:
         BadRequest: There is no such window.
     """
-    name = given.get("window", DEFAULT_WINDOW)
-    if name not in WINDOWS:
-        raise BadRequest(
-            f"`window` must be one of {', '.join(WINDOWS)}, not {name[:_SHOWN_CHARS]!r}.",
-            param="window",
-            code="invalid_value",
-        )
-    return Selection(WINDOWS[name], **{part: given.get(part) for part in PARTS})
-
-
-def read_part(given: Mapping[str, str]) -> Part | None:
-    """The label to group a series by; None for no groups.
-
-    Raises:
-        BadRequest: There is no such label.
-    """
-    name = given.get("by")
-    found = next((part for part in PARTS if part == name), None)
-    if name is not None and found is None:
-        raise BadRequest(
-            f"`by` must be one of {', '.join(PARTS)}, not {name[:_SHOWN_CHARS]!r}.", param="by", code="invalid_value"
-        )
-    return found
-
-
-def read_reason(given: Mapping[str, str]) -> Reason | None:
-    """The reason; None for any.
-
-    Raises:
-        BadRequest: There is no such reason.
-    """
-    name = given.get("reason")
-    if name is None:
-        return None
-    try:
-        return Reason(name)
-    except ValueError:
-        raise BadRequest(
-            f"`reason` must be one of {', '.join(Reason)}, not {name[:_SHOWN_CHARS]!r}.",
-            param="reason",
-            code="invalid_value",
-        ) from None
-
-
-def read_gateways(given: Mapping[str, str]) -> bool:
-    """Whether the totals of all gateways are requested.
-
-    Raises:
-        BadRequest: The value is not ``all``.
-    """
-    value = given.get("gateways")
-    if value not in (None, "all"):
-        raise BadRequest("`gateways` must be all, or left out.", param="gateways", code="invalid_value")
-    return value is not None
+    window = WINDOWS[read_one_of(given, "window", tuple(WINDOWS)) or DEFAULT_WINDOW]
+    return Selection(window, now, **{part: given.get(part) for part in PARTS})
 
 
 def read_limit(given: Mapping[str, str]) -> int:

@@ -1,19 +1,14 @@
-"""Time windows of queries, and the rings of time buckets they are read from.
+"""Time windows of queries, and the time buckets they are read from.
 
-Every value is counted in all rings. The ring of a window's resolution defines where the window begins: with the first
-bucket that began less than a window ago, so a window is at most one step shorter than its name; the seconds it covers
-are part of each answer. A series reads that ring only. A sum uses buckets of coarser rings where a whole one fits, so
-it adds up dozens of buckets instead of hundreds.
-
-``CostBuckets`` holds costs by cause in such a ring; each of its buckets keeps its largest causes.
+Every value is counted in buckets of several lengths, each of them a ring. The finest ring of a window defines where the
+window begins: with the first bucket that began less than a window ago, so a window is at most one step shorter than its
+name; the seconds it covers are part of each answer. A series reads that ring only. A sum uses buckets of coarser rings
+where a whole one fits, so it adds up dozens of buckets instead of hundreds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
-from typing import Any, Generic, Protocol, Self, TypeVar
-
-T = TypeVar("T")
+from typing import Any, Generic, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +22,14 @@ class Resolution:
 
     step: int
     span: int
+
+    def start_of(self, at: float) -> int:
+        """Start of the bucket of a time, in Unix seconds."""
+        return int(at // self.step) * self.step
+
+    def slot_of(self, start: int) -> int:
+        """Where the bucket that begins at ``start`` is kept."""
+        return start // self.step % (self.span // self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,177 +70,66 @@ WINDOWS = {
 DEFAULT_WINDOW = "15m"
 
 
-class TimeBuckets(Generic[T]):
-    """A ring of buckets of one resolution; a new bucket overwrites the one that is too old.
+_Bucket = TypeVar("_Bucket", bound=Any)
+"""A bucket. ``close`` is called when another one begins, and again if values came since."""
+
+
+class TimeBuckets(Generic[_Bucket]):
+    """Rings of buckets; a new bucket overwrites the one that is too old.
 
     Args:
-        resolution: Length of a bucket, and the time kept.
+        rings: Their resolutions, finest first. Each step is a multiple of the finer ones.
         empty: Makes an empty bucket.
     """
 
-    def __init__(self, resolution: Resolution, empty: Callable[[], T]) -> None:
-        self.step = resolution.step
-        self._span = resolution.span
+    def __init__(self, rings: Sequence[Resolution], empty: Callable[[], _Bucket]) -> None:
+        self._rings = rings
         self._empty = empty
-        self._slots: list[tuple[int, T] | None] = [None] * (resolution.span // resolution.step)
+        self._slots: list[dict[int, tuple[int, _Bucket]]] = [{} for _ in rings]
+        self._open: list[list[_Bucket]] = [[] for _ in rings]
 
-    def bucket(self, at: float) -> T | None:
-        """The bucket of a time, created if missing; None if a newer bucket has overwritten it."""
-        start, number = self.start_of(at), int(at // self.step) % len(self._slots)
-        slot = self._slots[number]
-        if slot is not None and slot[0] == start:
-            return slot[1]
-        # A bucket far in the future comes from a wrong clock and is overwritten.
-        if slot is not None and start < slot[0] < start + 2 * self._span:
-            return None
-        bucket = self._empty()
-        self._slots[number] = (start, bucket)
-        return bucket
-
-    def kept(self, start: int) -> T | None:
-        """The bucket that begins at ``start``; None if it is empty or overwritten."""
-        slot = self._slots[start // self.step % len(self._slots)]
-        return slot[1] if slot is not None and slot[0] == start else None
-
-    def start_of(self, at: float) -> int:
-        """Start of the bucket of a time, in Unix seconds."""
-        return int(at // self.step) * self.step
-
-    def first_start(self, now: float, seconds: float) -> int:
-        """Start of a window's first bucket."""
-        return self.start_of(now) - int(seconds) + self.step
-
-    def all(self) -> Iterator[T]:
-        """All buckets."""
-        yield from (slot[1] for slot in self._slots if slot is not None)
-
-    def started(self) -> Iterator[tuple[int, T]]:
-        """Start and bucket of all buckets, in no order."""
-        yield from (slot for slot in self._slots if slot is not None)
-
-    def between(self, now: float, seconds: float) -> Iterator[tuple[int, T]]:
-        """Start and bucket of each bucket in a window, oldest first."""
-        for start in range(self.first_start(now, seconds), self.start_of(now) + 1, self.step):
-            if (bucket := self.kept(start)) is not None:
-                yield start, bucket
-
-
-def covering_buckets(rings: Sequence[TimeBuckets[T]], now: float, seconds: float) -> Iterator[T]:
-    """The smallest set of buckets that covers a window, oldest first.
-
-    Args:
-        rings: The ring of the window's resolution, followed by coarser ones.
-        now: End of the window.
-        seconds: Its length.
-    """
-    at, last = rings[0].first_start(now, seconds), rings[0].start_of(now)
-    while at <= last:
-        # The finest ring always matches: every start is one of its own.
-        ring = next(
-            each
-            for each in reversed(rings)
-            if at % each.step == 0 and (at + each.step <= last + rings[0].step or at == each.start_of(now))
-        )
-        if (bucket := ring.kept(at)) is not None:
+    def opened(self, at: float, first: int = 0) -> Iterator[_Bucket]:
+        """The bucket of a time in each ring from the ``first`` on, to be written to, unless a newer one has overwritten
+        it."""
+        for ring, slots, open_buckets in [*zip(self._rings, self._slots, self._open, strict=True)][first:]:
+            start = ring.start_of(at)
+            slot = ring.slot_of(start)
+            known, bucket = slots.get(slot, (None, None))
+            if bucket is None or known != start:
+                # A bucket far in the future comes from a wrong clock and is overwritten.
+                if known is not None and start < known < start + 2 * ring.span:
+                    continue
+                for each in open_buckets:
+                    each.close()
+                open_buckets.clear()
+                bucket = self._empty()
+                slots[slot] = start, bucket
+            if bucket not in open_buckets:
+                open_buckets.append(bucket)
             yield bucket
-        at += ring.step
 
+    def kept(self, ring: int, start: int) -> _Bucket | None:
+        """The bucket of a ring that begins at ``start``; None if it is empty or overwritten."""
+        known, bucket = self._slots[ring].get(self._rings[ring].slot_of(start), (None, None))
+        return bucket if known == start else None
 
-_OPEN_FACTOR = 4
-"""An open bucket holds this many times its final number of causes: the largest are known only when it closes."""
+    def all(self, ring: int) -> Iterator[tuple[int, _Bucket]]:
+        """Start and bucket of all buckets of a ring, in no order."""
+        yield from self._slots[ring].values()
 
-
-class AddableCost(Protocol):
-    """A cost that can be added to another."""
-
-    def add(self, other: Self) -> None:
-        """Add a newer cost."""
-        ...
-
-
-_Cause = TypeVar("_Cause")
-_Cost = TypeVar("_Cost", bound=AddableCost)
-
-
-class CostPacking(Generic[_Cause, _Cost]):
-    """How the costs of a bucket are encoded and ranked.
-
-    Args:
-        pack: Encodes the costs of a bucket.
-        unpack: Decodes them.
-        empty: Makes a cost of zero.
-        size: Sort key; the largest are kept.
-    """
-
-    def __init__(
-        self,
-        pack: Callable[[Any], bytes],
-        unpack: Callable[[bytes], Sequence[tuple[_Cause, _Cost]]],
-        empty: Callable[[], _Cost],
-        size: Callable[[_Cost], Any],
-    ) -> None:
-        self.pack = pack
-        self.unpack = unpack
-        self.empty = empty
-        self.size = size
-
-    def largest(self, costs: Iterable[tuple[_Cause, _Cost]], limit: int) -> list[tuple[_Cause, _Cost]]:
-        """The largest costs, at most ``limit``."""
-        return nlargest(limit, costs, key=lambda each: self.size(each[1]))
-
-
-class CostBucket(Generic[_Cause, _Cost]):
-    """The costs of one time bucket; encoded unless the bucket is open."""
-
-    def __init__(self, packing: CostPacking[_Cause, _Cost]) -> None:
-        self._packing = packing
-        self._open: dict[_Cause, _Cost] = {}
-        self._packed = b""
-
-    def add(self, cause: _Cause, cost: _Cost, limit: int) -> None:
-        """Add a cost; a new cause is dropped once ``limit`` times ``_OPEN_FACTOR`` are held."""
-        if self._packed:
-            self._open, self._packed = dict(self._packing.unpack(self._packed)), b""
-        held = self._open.get(cause)
-        if held is None:
-            if len(self._open) >= limit * _OPEN_FACTOR:
-                return
-            held = self._open[cause] = self._packing.empty()
-        held.add(cost)
-
-    def close(self, limit: int) -> None:
-        """Encode the ``limit`` largest causes and drop the others."""
-        if self._open:
-            self._packed, self._open = self._packing.pack(self._packing.largest(self._open.items(), limit)), {}
-
-    def items(self) -> Iterable[tuple[_Cause, _Cost]]:
-        """Causes and their costs."""
-        return self._packing.unpack(self._packed) if self._packed else self._open.items()
-
-
-class CostBuckets(Generic[_Cause, _Cost]):
-    """A ring of cost buckets of one resolution. The bucket written last is open.
-
-    Args:
-        resolution: Length and number of the buckets.
-        packing: How costs are encoded and ranked.
-
-    Attributes:
-        ring: The buckets.
-    """
-
-    def __init__(self, resolution: Resolution, packing: CostPacking[_Cause, _Cost]) -> None:
-        self.ring: TimeBuckets[CostBucket[_Cause, _Cost]] = TimeBuckets(resolution, lambda: CostBucket(packing))
-        self._open: CostBucket[_Cause, _Cost] = CostBucket(packing)
-        self._open_start: int | None = None
-
-    def add(self, cause: _Cause, at: float, cost: _Cost, limit: int) -> None:
-        """Add a cost to the bucket of its time."""
-        start = self.ring.start_of(at)
-        if start != self._open_start:
-            bucket = self.ring.bucket(at)
-            if bucket is None:
-                return
-            self._open.close(limit)
-            self._open, self._open_start = bucket, start
-        self._open.add(cause, cost, limit)
+    def covering(self, finest: int, starts: range, coarse: int = 0, since: float = 0) -> Iterator[_Bucket]:
+        """The smallest set of buckets that covers those of the ring ``finest`` with these starts, oldest first. Buckets
+        of the ring ``coarse`` and coarser ones that begin before ``since`` are not used in place of finer ones."""
+        at = starts[0]
+        while at <= starts[-1]:
+            # The finest ring always matches: every start is one of its own.
+            number, ring = next(
+                (number, ring)
+                for number, ring in reversed([*enumerate(self._rings)][finest:])
+                if at % ring.step == 0
+                and (at + ring.step <= starts.stop or at == ring.start_of(starts[-1]))
+                and (at >= since or number < coarse or finest >= coarse)
+            )
+            if (bucket := self.kept(number, at)) is not None:
+                yield bucket
+            at += ring.step

@@ -3,20 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.stats.columns import LOST_SECONDS, REQUESTS
 from gateway.stats.counters import Counters
 from gateway.stats.label_limiter import StatsKey
 from gateway.stats.query_arguments import Selection
 from gateway.stats.time_buckets import WINDOWS
+from gateway.stats.totals import Row
 
 NOON = 1_790_000_000 // 43_200 * 43_200
 KEYS = [StatsKey("m", "acme", source, "v1") for source in ("curl", "openai")]
 ADDED = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-100, 7300), st.booleans()))
 
 
-def sums(counts: Counters, now: float) -> dict[str, dict[StatsKey, list[float]]]:
-    found = {name: counts.sums(Selection(window), now) for name, window in WINDOWS.items()}
-    return {name: dict(zip(totals.keys, totals.figures.tolist(), strict=True)) for name, totals in found.items()}
+def sums(counts: Counters, now: float) -> dict[str, dict[StatsKey, Row]]:
+    return {name: counts.sums(Selection(window, now)).rows() for name, window in WINDOWS.items()}
 
 
 @given(ADDED)
@@ -24,7 +23,7 @@ def test_reading_between_two_rows_changes_no_sum(added):
     read_often, read_once = Counters(), Counters()
     for key, seconds, is_read in added:
         for counts in (read_often, read_once):
-            counts.add(key, NOON + seconds, {REQUESTS: 1, LOST_SECONDS: 0.25})
+            counts.add(key, NOON + seconds, {"requests": 1, "lost_seconds": 0.25})
         if is_read:
             sums(read_often, NOON + seconds)
     assert sums(read_often, NOON + 7300) == sums(read_once, NOON + 7300)
@@ -34,14 +33,14 @@ def test_reading_between_two_rows_changes_no_sum(added):
 def test_a_week_holds_every_row_added(added):
     counts = Counters()
     for key, seconds, _ in added:
-        counts.add(key, NOON + seconds, {REQUESTS: 1})
-    total = sum(figures[REQUESTS] for figures in sums(counts, NOON + 7300)["7d"].values())
+        counts.add(key, NOON + seconds, {"requests": 1})
+    total = sum(row["requests"] for row in sums(counts, NOON + 7300)["7d"].values())
     assert total == len(added)
 
 
 def test_a_row_that_is_changed_by_its_owner_later_is_counted_as_it_was():
     counts = Counters()
-    row: dict[int, float] = {REQUESTS: 1}
+    row: Row = {"requests": 1}
     counts.add(KEYS[0], NOON, row)
-    row[REQUESTS] = 7
-    assert sums(counts, NOON)["15m"][KEYS[0]][REQUESTS] == 1
+    row["requests"] = 7
+    assert sums(counts, NOON)["15m"][KEYS[0]]["requests"] == 1

@@ -13,7 +13,6 @@ from gateway.core.errors import BadRequest
 from gateway.core.explanation import MEASUREMENT, Explanation, SkippedTotals, SpaceKey
 from gateway.core.reasons import Reason
 from gateway.stats import Stats
-from gateway.stats.columns import REASON_COLUMNS
 from gateway.stats.history import HistoryInvalid, sender_of
 from gateway.stats.markers import Marker, MarkerKind
 from gateway.stats.prices import ComputePrice, TokenPrices
@@ -105,7 +104,7 @@ def test_a_reason_of_another_release_becomes_unclassified():
     fill(first, [(explanation_of(100), 0, "acme", "web")])
     version, sender, content = parts(saved(first))
     names = zlib.decompress(content)
-    for reason in REASON_COLUMNS:
+    for reason in Reason:
         names = names.replace(b"missed:" + reason.encode(), b"missed:" + b"x" * len(reason))
     second.restore(stored(version, sender, zlib.compress(names)))
 

@@ -21,8 +21,7 @@ from gateway.explain.prompt_text import prompt_text
 from gateway.explain.reference import Frames
 from gateway.explain.worker.explain_messages import CanonOptions, WorkerOptions
 from gateway.explain.worker.explain_parts import ExplainParts
-from gateway.stats.columns import WIDTH, Row
-from gateway.stats.totals import Totals, add_to, row_of
+from gateway.stats.totals import Row, add_to, row_of
 
 SEEN_BLOCKS = 4_194_304
 """Blocks remembered: about 67 million tokens with blocks of 16, in 64 MiB for each of four memories."""
@@ -47,12 +46,12 @@ class ApplicationSums(msgspec.Struct):
 
     Attributes:
         opening: As in ``OpeningGroup``; empty for requests without a common opening.
-        row: Sums by column, as ``stats.columns``.
+        row: Sums by column.
         sources: Requests by client family.
     """
 
     opening: str
-    row: dict[int, float] = msgspec.field(default_factory=dict)
+    row: Row = msgspec.field(default_factory=dict)
     sources: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -60,7 +59,7 @@ class ExplainedSums(msgspec.Struct):
     """All explanations of a log, summed up.
 
     Attributes:
-        row: Sums by column, as ``stats.columns``.
+        row: Sums by column.
         sources: The same for each client family.
         applications: By number; ``OTHERS`` for requests without a common opening.
         findings: As in the summary of the admin API.
@@ -71,8 +70,8 @@ class ExplainedSums(msgspec.Struct):
         end: Time of the last one.
     """
 
-    row: dict[int, float]
-    sources: dict[str, dict[int, float]]
+    row: Row
+    sources: dict[str, Row]
     applications: dict[int, ApplicationSums]
     findings: list[dict[str, Any]]
     suggestions: list[dict[str, Any]]
@@ -80,11 +79,6 @@ class ExplainedSums(msgspec.Struct):
     notices: list[str]
     begin: float
     end: float
-
-
-def totals_of(row: Row) -> Totals:
-    """The totals of a row."""
-    return Totals([row.get(column, 0) for column in range(WIDTH)])
 
 
 def _worker_options(options: AnalysisOptions, *, with_rules: bool) -> WorkerOptions:

@@ -22,7 +22,7 @@ from gateway.evaluation.analysis.log_analysis import (
     RuleGain,
     Verdict,
 )
-from gateway.evaluation.analysis.log_explainer import SEEN_BLOCKS, ApplicationSums, ExplainedSums, totals_of
+from gateway.evaluation.analysis.log_explainer import SEEN_BLOCKS, ApplicationSums, ExplainedSums
 from gateway.evaluation.analysis.opening_groups import OTHERS
 from gateway.evaluation.analysis.record_encoding import NO_MODEL, OTHER_MODELS
 from gateway.evaluation.analysis.shared_personal_data import PersonalDataShare
@@ -90,8 +90,8 @@ def analysis_of(sums: LogSums, expected: list[ExpectedHits], expected_note: str)
         expected_note: What they are based on.
     """
     options, traffic, explained = sums.options, sums.traffic, sums.explained
-    totals = totals_of(explained.row)
-    by_source = {name: totals_of(row).requests for name, row in explained.sources.items()}
+    totals = Totals(explained.row)
+    by_source = {name: Totals(row).requests for name, row in explained.sources.items()}
     applications = [
         _application(each, totals.prompt_tokens, by_source, is_rest=number == OTHERS)
         for number, each in explained.applications.items()
@@ -211,7 +211,7 @@ def _notes(sums: LogSums, *, has_times: bool) -> list[str]:
 def _application(
     sums: ApplicationSums, prompt_tokens: int, by_source: Mapping[str, int], *, is_rest: bool
 ) -> ApplicationShare:
-    totals = totals_of(sums.row)
+    totals = Totals(sums.row)
     reasons = _codes(totals)
     return ApplicationShare(
         name="requests without a common opening" if is_rest else _name(sums.opening, sums.sources, by_source),

@@ -18,7 +18,7 @@ import structlog
 
 from gateway.core.errors import GatewayError
 from gateway.core.ports import SharedRecords
-from gateway.stats.history import HistoryInvalid, check_history, sender_of
+from gateway.stats.history import HistoryInvalid, decoded, sender_of
 from gateway.tasks import TaskGroupOwner
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class FileHistory:
         except FileNotFoundError:
             return ()
         try:
-            check_history(data)
+            decoded(data)
         except HistoryInvalid as invalid:
             kept = self._path.with_name(f"{self._path.name}.unreadable")
             self._path.replace(kept)
