@@ -204,17 +204,15 @@ def _place(difference: Difference, client: ClientPlaces) -> str:
 def _nearest(found: ReferenceMatch, prompt: bytes) -> tuple[bytes, int]:
     """Of the sequences that the reference left in the engine's cache the one with the longest common prefix; the first
     on a tie; and that prefix in tokens."""
-    reference = found.reference
-    ids, *others = _sequences(reference)
-    if found.equal < len(reference.ids) // TOKEN_BYTES:
+    ids, replies = found.reference.ids, [each.ids or b"" for each in found.reference.replies]
+    first = replies[0] if replies else b""
+    if found.equal < len(ids) // TOKEN_BYTES:
         # The prompts differ before any reply.
-        return ids, found.equal
-    equal = common_tokens(ids, prompt)
-    for other in others:
-        longer = common_tokens(other, prompt)
-        if longer > equal:
-            ids, equal = other, longer
-    return ids, equal
+        return ids + first, found.equal
+    # What stands in front is known to be equal, and may be long.
+    rest = prompt[len(ids) : len(ids) + max(map(len, replies), default=0)]
+    nearest = max(replies, key=lambda reply: common_tokens(reply, rest), default=b"")
+    return ids + nearest, found.equal + common_tokens(nearest, rest)
 
 
 def _difference(
@@ -252,11 +250,6 @@ def _windows(before: bytes, after: bytes, equal: int, lengths: Sequence[int]) ->
         after[start * TOKEN_BYTES : min(stop, end) * TOKEN_BYTES],
         first,
     )
-
-
-def _sequences(reference: KeptRequest) -> list[bytes]:
-    """The sequences the reference left in the engine's cache: its prompt followed by each of its replies."""
-    return [reference.ids + (reply.ids or b"") for reply in reference.replies] or [reference.ids]
 
 
 def _lost_reply(reference: KeptRequest, start: int, own: int) -> int:
