@@ -12,10 +12,11 @@ _LARGE_BYTES = 1024 * 1024
 """Only large bodies and prompts have such blocks; a new mapping costs about 0.3 ms per MiB when it is first written."""
 
 
-def return_large_blocks() -> bool:
-    """Set the threshold for this process. Returns False where the C library has no such setting (musl, macOS)."""
+def return_large_blocks(least: int = _LARGE_BYTES) -> bool:
+    """Set the threshold for this process, in bytes. Returns False where the C library has no such setting (musl,
+    macOS)."""
     try:
-        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES) == 1)
+        return bool(ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, least) == 1)
     except (AttributeError, OSError):
         return False
 

@@ -45,6 +45,10 @@ _REPORT_SECONDS = 0.2
 _REPORTS_WHEN_FULL = 16
 """Number of reports per ``max_waiting_bytes`` of work, so that the gateway learns early about free buffer."""
 
+_LARGE_FRAME_BYTES = 16 * 1024 * 1024
+"""Memory of smaller frames is used again: an agent's request of 1 MiB is copied three times, and writing to new memory
+takes as long as all else. No request waits when a heap of that size is returned at once."""
+
 _BEHIND_PART = 8
 """Part of ``max_waiting_bytes`` above which rules are not observed, so that explaining catches up."""
 
@@ -308,7 +312,7 @@ def run_until_closed(work: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.excepthook = _report_without_values
-    return_large_blocks()
+    return_large_blocks(_LARGE_FRAME_BYTES)
     relax_garbage_collection()
     try:
         work()
