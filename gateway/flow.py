@@ -267,8 +267,8 @@ class Flow:
     async def _diagnose(self, context: RequestContext, placed: Placed, named: str) -> None:
         """Compare the request with the earlier one that its client names, once; a failover is added to the result."""
         if not context.tried:
-            record, places = placed_record(context, placed), context.encoded.asked.places
             try:
+                record, places = placed_record(context, placed), context.encoded.asked.places
                 context.diagnosis = await self.explains.diagnose(record, named, places)
             except Exception:  # noqa: BLE001 - as in ``_explain``
                 _log.exception("explain_failed", request_id=context.encoded.request.request_id)

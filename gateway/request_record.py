@@ -187,9 +187,10 @@ def opening_and_turn(fields: Mapping[str, Any]) -> tuple[int, int]:
     if not isinstance(messages, list):
         return zlib.crc32(_text(fields.get("prompt"))[:_HASHED_CHARACTERS].encode("utf-8", "replace")), 0
     for message in messages:
-        role = message.get("role")
+        # Of a completion they are not checked: engines ignore them.
+        role = message.get("role") if isinstance(message, dict) else None
         turn += role == "user"
-        if first is None and role not in _LEADING_ROLES:
+        if first is None and isinstance(role, str) and role not in _LEADING_ROLES:
             first = message
     content = None if first is None else first.get("content")
     text = content if isinstance(content, str) else _text(content)
@@ -201,13 +202,15 @@ def _text(value: object) -> str:
     """A text, or the first parts of a content, prompts or token ids, each up to a limit."""
     if not isinstance(value, list):
         return value if isinstance(value, str) else ""
-    parts = [part.get("text") if isinstance(part, dict) else part for part in value[:_HASHED_PARTS]]
-    return " ".join(
-        part[:_HASHED_CHARACTERS]
-        if isinstance(part, str)
-        else str(part[:_HASHED_IDS] if isinstance(part, list) else part)
-        for part in parts
-    )
+    return " ".join(map(_part, value[:_HASHED_PARTS]))
+
+
+def _part(part: object) -> str:
+    if isinstance(part, dict):
+        part = part.get("text")
+    if isinstance(part, list):
+        return " ".join([str(each) for each in part[:_HASHED_IDS] if isinstance(each, int)])
+    return part[:_HASHED_CHARACTERS] if isinstance(part, str) else str(part) if isinstance(part, int) else ""
 
 
 def placed_record(context: RequestContext, placed: Placed) -> RequestRecord:

@@ -57,7 +57,5 @@ def answered(**about):
         "warming": False,
     }
     body = parsed(about["body"]) if about.get("body") else {}
-    messages = body.get("messages") if isinstance(body, dict) else None
-    if not isinstance(messages, list) or all(isinstance(each, dict) for each in messages):
-        fields["opening"], fields["turn"] = opening_and_turn(body or {})
+    fields["opening"], fields["turn"] = opening_and_turn(body or {})
     return RequestRecord(**fields | about)

@@ -1,5 +1,6 @@
-"""Remembers times and ids in front of prompts as causes: the next such request needs no comparison of texts."""
+"""Remembers times and numbers in front of prompts as causes: the next such request needs no comparison of texts."""
 
+import json
 from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -7,7 +8,7 @@ from xxhash import xxh3_128_digest
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import Difference, VaryingSlot
 from gateway.core.reasons import Reason
-from gateway.explain.prompt_text import LEADING_ROLES
+from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest
 
 _KEPT = 2_000
@@ -15,7 +16,10 @@ _FRONT_BYTES = 8_192
 _BEFORE_BYTES, _BEHIND_BYTES = 64, 256
 """Compared around the first difference: more than is shown of it."""
 
-_DIGITS = bytes.maketrans(b"123456789abcdefABCDEF", b"0" * 21)
+_FRONT_CHARACTERS = 24
+"""In front of the first difference of two texts: the bodies must differ first at the same place."""
+
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _VALUES = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
 
 
@@ -34,7 +38,7 @@ class Answer(NamedTuple):
 class AnsweredDifferences:
     """Answers by two bodies' common beginning, and by the shape of both around the first byte that differs.
 
-    Digits and hexadecimal letters have one shape. Holds no text.
+    All digits have one shape. Of texts it holds what answers do: masked windows, and the pattern of a slot.
     """
 
     def __init__(self) -> None:
@@ -55,15 +59,31 @@ class AnsweredDifferences:
         """The answer of a key; None if there is none."""
         return self._answers.get(key)
 
-    def put(self, key: bytes, answer: Answer) -> None:
-        """Remember an answer, if it is a time or an id in a leading message."""
+    def put(self, key: bytes, before: KeptRequest, after: KeptRequest, answer: Answer) -> None:
+        """Remember an answer, if it is a time or an id in a leading message, and what the bodies differ in first."""
         difference = answer.difference
-        if difference is not None and difference.reason in _VALUES and difference.role in LEADING_ROLES:
+        if difference is None or difference.reason not in _VALUES or difference.role not in LEADING_ROLES:
+            return
+        front = _text_in_front(after.text, difference)
+        body = after.body[: _common_bytes(before.body[:_FRONT_BYTES], after.body[:_FRONT_BYTES])]
+        if front and any(body.endswith(_in_json(front, is_ascii=is_ascii)) for is_ascii in (True, False)):
             self._answers.put(key, answer)
 
     def clear(self) -> None:
         """Forget all answers."""
         self._answers.clear()
+
+
+def _text_in_front(text: PromptText, difference: Difference) -> str:
+    """The characters on the line in front of a difference in a message."""
+    if difference.message is None or not difference.line:
+        return ""
+    line = text.messages[difference.message].text.split("\n")[difference.line - 1]
+    return line[max(difference.column - 1 - _FRONT_CHARACTERS, 0) : difference.column - 1]
+
+
+def _in_json(text: str, *, is_ascii: bool) -> bytes:
+    return json.dumps(text, ensure_ascii=is_ascii)[1:-1].encode("utf-8", "replace")
 
 
 def _common_bytes(one: bytes, other: bytes) -> int:

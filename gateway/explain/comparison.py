@@ -102,7 +102,7 @@ def compare(
         difference = _difference(record, found, kept, equal, places)
         answer = Answer(difference, learned_slot(reference.text, kept.text, difference))
         if key is not None:
-            answered.put(key, answer)
+            answered.put(key, reference, kept, answer)
     difference = answer.difference
     blocks = record.canonical.blocks
     if difference is not None and is_in_newest(reference.text, kept.text, blocks, difference):

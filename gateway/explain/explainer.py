@@ -113,6 +113,7 @@ class Explainer:
     def forget_session(self, tenant: str, session: str) -> None:
         """Compare no request with those of a session any more."""
         self._references.forget_session(tenant, session)
+        self._answered.clear()
 
     def explain(self, record: RequestRecord) -> Explanation:
         """Explains a request, and keeps it for comparison with later ones."""

@@ -23,10 +23,10 @@ def explainer():
     return Explainer(PromptHashes(ChainHasher()), References(10_000_000, 3600.0), Families(find_difference), 10_000)
 
 
-def asked(number, front, question):
+def asked(number, front, question, **more):
     texts = [("system", f"{front}\n{RULES}"), ("user", question)]
     words = " ".join(f"<{role}> {text}" for role, text in texts).split()
-    body = orjson.dumps({"model": "demo", "messages": [{"role": role, "content": text} for role, text in texts]})
+    body = orjson.dumps(more | {"messages": [{"role": role, "content": text} for role, text in texts]})
     tokens = ids([zlib.crc32(word.encode()) for word in words])
     return answered(parts=(tokens,), body=body, at=1000.0 + number, request_id=f"r{number}")
 
@@ -50,6 +50,15 @@ def test_a_remembered_cause_is_what_a_comparison_finds(front):
     for number in range(60):
         request = asked(number, front(number), f"Question {number * 37}?")
         other.declare_documents(())  # forgets the causes
+        assert remembering.explain(request) == other.explain(request)
+
+
+@pytest.mark.parametrize("values", [("10:15", "11:20", "unknown"), ("10:15", "11:20", "ab:cd"), ("1", "2", "one")])
+def test_a_cause_is_not_taken_from_what_differs_in_front_of_the_messages(values):
+    remembering, other = explainer(), explainer()
+    for number, value in enumerate([*values, *values]):
+        request = asked(number, f"{RULES}\nNow: {value} Facts:", f"Question {number}?", user=f"req-{number:04}")
+        other.declare_documents(())
         assert remembering.explain(request) == other.explain(request)
 
 

@@ -13,7 +13,7 @@ from gateway.core.prompt import TokenizedPrompt, TokenSource
 from gateway.core.replica_state import Rates
 from gateway.core.request import ChatRequest, Endpoint
 from gateway.core.space import SpaceGrant
-from gateway.request_record import request_record, settlement
+from gateway.request_record import opening_and_turn, request_record, settlement
 
 PEER = "203.0.113.9"
 RATES = Rates(0.01, 0.001, 0.02, 2.0)
@@ -78,3 +78,27 @@ def test_request_without_a_replica_is_settled_with_the_gateway_s_own_count():
     settled = settlement(received(), None, 503, "no_replica", 11.0)
     assert (settled.status, settled.prompt_tokens, settled.cached_tokens, settled.parity) == (503, 100, None, None)
     assert (settled.code, settled.decision, settled.ending) == ("no_replica", None, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": "x", "messages": [1, None, "x", {}, {"role": []}, {"role": {}}]},
+        {"messages": [{"role": "user", "content": 5}]},
+        {"messages": [{"role": "user", "content": [{"text": ["x" * 10**6] * 100}, 7, None, {"text": {"a": 1}}]}]},
+        {"messages": {"role": "user"}},
+        {"prompt": [["x" * 10**6] * 9, [5, 6, None], True]},
+        {},
+    ],
+)
+def test_any_fields_have_an_opening(fields):
+    opening, turn = opening_and_turn(fields)
+    assert 0 <= opening < 2**32
+    assert turn >= 0
+
+
+def test_an_opening_stays_while_a_conversation_goes_on():
+    turns = [{"role": role, "content": text} for role, text in [("system", "S"), ("user", "Hi"), ("user", "And?")]]
+    assert [opening_and_turn({"messages": turns[:count]})[1] for count in (1, 2, 3)] == [0, 1, 2]
+    assert opening_and_turn({"messages": turns[:2]})[0] == opening_and_turn({"messages": turns})[0]
+    assert opening_and_turn({"messages": turns[:1]})[0] != opening_and_turn({"messages": turns})[0]

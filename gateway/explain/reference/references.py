@@ -101,7 +101,7 @@ class References:
         self._held = _HeldBytes()
         self._threads: BoundedCache[int, Thread] = BoundedCache(max_weight=max_bytes // _MEMO_PART)
         self._last: PromptReading | None = None
-        self._later: dict[int, int] = {}
+        self._later: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -578,8 +578,8 @@ class References:
 
     def _read(self, kept: KeptRequest) -> PromptReading:
         last = self._last
-        # ``find`` and then ``keep`` read the same request.
-        if last is None or last.kept.body is not kept.body or last.kept.request_id != kept.request_id:
+        # ``find`` and then ``keep`` read the same request. Clients choose the ids of theirs.
+        if last is None or _identity(last.kept) != _identity(kept) or last.kept.ids is not kept.ids:
             last = self._last = PromptReading(kept, self._frames)
         return last
 
@@ -587,7 +587,7 @@ class References:
         """What stands in a turn also stands in a later one, whose ids begin with it."""
         self._later[number] = later
         if len(self._later) > _LATER_TURNS:
-            del self._later[next(iter(self._later))]
+            self._later.popitem(last=False)
 
     def _drop_earlier_turn(self, last: KeptEntry, kept: KeptRequest) -> None:
         before = None if last.before is None else self._entries.get(last.before)
@@ -635,6 +635,10 @@ def _is_of_agent(earlier: KeptRequest, kept: KeptRequest) -> bool:
     if earlier.tenant != kept.tenant:
         return False
     return earlier.agent == kept.agent or bool(earlier.agent and kept.agent and earlier.session != kept.session)
+
+
+def _identity(kept: KeptRequest) -> tuple[object, ...]:
+    return kept.tenant, kept.model, kept.request_id, kept.at, id(kept.body)
 
 
 def _line(kept: KeptRequest) -> tuple[str, ...]:

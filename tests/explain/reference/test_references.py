@@ -438,6 +438,15 @@ def test_never_another_tenant():
     assert found(references, request("a2", *more, session="s", tenant="acme")) == ("a1", "session", True)
 
 
+def test_never_another_tenant_that_sends_the_same_id():
+    turn = [system(SUPPORT), user("Where is my bag?")]
+    references = kept(request("a1", *turn, tenant="acme"))
+    # Bodies that are too long are left out; the first request is not kept.
+    first, second = (replace(request("x", *turn, tenant=tenant), body=b"") for tenant in ("acme", "globex"))
+    assert references.find(first, NOW).reference.request_id == "a1"
+    assert references.find(second, NOW) is None
+
+
 def test_what_is_too_old_is_gone():
     references = kept(request("a1", system(SUPPORT), user("Hi"), session="s"), ttl_seconds=60)
     assert found(references, request("a2", system(SUPPORT), user("Hi"), session="s", at=NOW + 60))[0] == "a1"
