@@ -341,14 +341,14 @@ class References:
         own = reading.passages(start)[: max(reading.tokens - start - RUN_TOKENS + 1, 0)]
         runs = sampled(own)
         found = self._index.find(runs)
+        if np.count_nonzero(found >= 0) < _LEAST_PASSAGES:
+            return []
+        # Each passage counts once: sentences and the marks between messages occur many times.
+        runs, first = np.unique(runs, return_index=True)
+        found = found[first]
+        found = found[found >= 0]
         by_chance = len(runs) // (_PASSAGES_PER_CHANCE if len(own) <= DENSE_TOKENS else _SAMPLED_PER_CHANCE)
         by_chance = min(max(_LEAST_PASSAGES, by_chance), _MOST_PASSAGES)
-        known = found >= 0
-        if np.count_nonzero(known) < by_chance:
-            return []
-        # Each passage counts once: the marks between messages occur many times.
-        _, first = np.unique(runs[known], return_index=True)
-        found = found[known][first]
         if len(found) < by_chance:
             return []
         times: Counter[int] = Counter()

@@ -291,6 +291,13 @@ def test_numbers_dates_ids_blanks_and_case_make_no_other_skeleton(before, after)
     assert found(references, asked) == ("one", "skeleton", False)
 
 
+def test_a_sentence_that_repeats_is_found_behind_a_time():
+    rules = "You answer questions about parcels, invoices and returns, in one sentence each. " * 60
+    references = kept(request("one", system(f"Time 1 2 : 0 1 {rules}"), user("My bag?")))
+    asked = request("two", system(f"Time 1 3 : 0 2 {rules}"), user("A dog?"))
+    assert found(references, asked)[:2] == ("one", "skeleton")
+
+
 def test_two_applications_of_a_tenant_are_kept_apart():
     references = kept(
         request("support", system(SUPPORT), user("Where is my bag?")),
