@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.core.advice import advice_for, advice_on, rules_applied
 from gateway.core.canonical import ALL_RULES, RuleMode
-from gateway.core.explanation import Attribution, Difference, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
+from gateway.core.explanation import Attribution, Explanation, ReferenceShown, ReplicaPrefix, RequestRecord
 from gateway.core.prompt import TOKEN_BYTES
 from gateway.core.reasons import REASONS, Reason, Remedy, Rung
 from gateway.stats.entries import RequestEntry
@@ -88,11 +88,10 @@ def _head(entry: RequestEntry) -> Iterator[str]:
         + (f", turn {explanation.turn}" if explanation.turn else "")
         + f": {record.status} {record.ending}"
     )
+    hits, tokens = explanation.hits, explanation.prompt_tokens
+    share = f" ({hits / tokens:.0%})" if tokens else ""
     evidence = "as the engine reports" if explanation.hits_confirmed else "as predicted, the engine does not say"
-    yield from _lines(
-        f"{explanation.hits:,} of {explanation.prompt_tokens:,} prompt tokens"
-        f"{_share(explanation.hits, explanation.prompt_tokens)} were not computed again, {evidence}."
-    )
+    yield from _lines(f"{hits:,} of {tokens:,} prompt tokens{share} were not computed again, {evidence}.")
     yield from _lines(_routed(entry))
 
 
@@ -208,10 +207,6 @@ def _name(text: str, longest: int = _NAME) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _share(part: int, whole: int) -> str:
-    return f" ({part / whole:.0%})" if whole else ""
-
-
 def head_shown(entry: RequestEntry) -> dict[str, object]:
     """What lists of requests show as well, JSON-ready."""
     record, explanation = entry.record, entry.explanation
@@ -250,7 +245,7 @@ def request_shown(entry: RequestEntry, price: ComputePrice) -> dict[str, object]
         "missed": [_missed_shown(each, entry, price) for each in explanation.missed],
         "ladder": _ladder(explanation),
         "reference": _reference(explanation.reference, record.at),
-        "difference": _difference(explanation.difference),
+        "difference": None if explanation.difference is None else msgspec.structs.asdict(explanation.difference),
         "hint": hint[1] if (hint := _hint(explanation)) else None,
         "canonicalization": _request_rules(entry),
         "decision": _decision(record),
@@ -314,10 +309,6 @@ def _reference(reference: ReferenceShown | None, at: float) -> Mapping[str, obje
         "phrase": COMPARED_BY.get(reference.chosen_by, ""),
         "equal_tokens": reference.equal_tokens,
     }
-
-
-def _difference(difference: Difference | None) -> Mapping[str, object] | None:
-    return None if difference is None else msgspec.structs.asdict(difference)
 
 
 def _decision(record: RequestRecord) -> dict[str, object]:

@@ -15,7 +15,6 @@ from gateway.stats.totals import TURNS, Bins, Totals, percentiles
 from gateway.stats.tried_conversations import TriedConversations
 
 _AVOIDABLE = (Remedy.APPLICATION, Remedy.GATEWAY, Remedy.CAPACITY)
-_SECONDS_DIGITS = 6
 _REASON_FIELDS = ("title", "meaning", "advice", "rung", "remedy", "rules")
 
 
@@ -39,7 +38,7 @@ def share(part: float, whole: float) -> float | None:
 
 def seconds(value: float) -> float:
     """Seconds to the microsecond."""
-    return round(float(value), _SECONDS_DIGITS)
+    return round(float(value), 6)
 
 
 def ladder(cell: Totals) -> list[dict[str, object]]:

@@ -89,6 +89,16 @@ def test_what_was_restored_is_saved_again_and_counts_once(requests):
         assert found == [wanted, wanted]
 
 
+def test_whole_numbers_are_stored_as_such_which_takes_a_fifth():
+    stats = journal(b"1")
+    fill(stats, [(explanation_of(100), DAY, "acme", "web"), (explanation_of(100), 0, "acme", "web")])
+    _, names, hours, *_ = msgspec.msgpack.decode(zlib.decompress(parts(saved(stats))[2]))
+    values = {
+        names[place]: value for _, ((_, places, values),) in hours for place, value in zip(places, values, strict=True)
+    }
+    assert all(isinstance(value, int) for name, value in values.items() if "seconds" not in name)
+
+
 def test_windows_of_a_day_and_less_begin_with_the_process():
     first, second = journal(b"1"), journal(b"2", since=NOON - 60)
     first.add(finished("a", NOON - HOUR / 2, model="m"), explanation_of(100), 1)
