@@ -1,4 +1,4 @@
-"""Remembers times and numbers in front of prompts as causes: the next such request needs no comparison of texts."""
+"""Remembers the time in front of prompts as a cause: the next such request needs no comparison of texts."""
 
 import json
 from typing import NamedTuple
@@ -7,7 +7,6 @@ from xxhash import xxh3_128_digest
 
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.explanation import Difference, VaryingSlot
-from gateway.core.reasons import Reason
 from gateway.explain.prompt_text import LEADING_ROLES, PromptText
 from gateway.explain.reference import KeptRequest
 
@@ -20,7 +19,8 @@ _FRONT_CHARACTERS = 24
 """In front of the first difference of two texts: the bodies must differ first at the same place."""
 
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_VALUES = frozenset({Reason.DYNAMIC_TIME, Reason.DYNAMIC_ID})
+_DETAILS = frozenset({"iso_datetime", "datetime"})
+"""Details that follow from the shape. Whether other numbers are times depends on their digits."""
 
 
 class Answer(NamedTuple):
@@ -60,9 +60,9 @@ class AnsweredDifferences:
         return self._answers.get(key)
 
     def put(self, key: bytes, before: KeptRequest, after: KeptRequest, answer: Answer) -> None:
-        """Remember an answer, if it is a time or an id in a leading message, and what the bodies differ in first."""
+        """Remember an answer, if it is a date with a time in a leading message, and what the bodies differ in first."""
         difference = answer.difference
-        if difference is None or difference.reason not in _VALUES or difference.role not in LEADING_ROLES:
+        if difference is None or difference.detail not in _DETAILS or difference.role not in LEADING_ROLES:
             return
         front = _text_in_front(after.text, difference)
         body = after.body[: _common_bytes(before.body[:_FRONT_BYTES], after.body[:_FRONT_BYTES])]

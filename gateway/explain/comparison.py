@@ -105,7 +105,7 @@ def compare(
             answered.put(key, reference, kept, answer)
     difference = answer.difference
     blocks = record.canonical.blocks
-    if difference is not None and is_in_newest(reference.text, kept.text, blocks, difference):
+    if blocks and difference is not None and is_in_newest(reference.text, kept.text, blocks, difference):
         behind = round(behind * own_share(reference.text, kept.text, blocks))
         if not behind:
             return Compared(found, equal, 0, None)

@@ -48,6 +48,8 @@ _EXCLUDED = {
 _SENT_ONCE = 32
 """Requests like no other that are counted for their client families when these are asked for."""
 
+_FORGETS_PER_TTL = 60
+
 _NAMED = 10_000
 """Requests that clients can name, also those whose texts are not kept any more."""
 
@@ -113,7 +115,7 @@ class Explainer:
     def forget_session(self, tenant: str, session: str) -> None:
         """Compare no request with those of a session any more."""
         self._references.forget_session(tenant, session)
-        self._answered.clear()
+        self._forget_texts(self._forgot_at, is_due=True)
 
     def explain(self, record: RequestRecord) -> Explanation:
         """Explains a request, and keeps it for comparison with later ones."""
@@ -265,9 +267,12 @@ class Explainer:
             record=_to_be_tried(record) if is_single else None,
         )
 
-    def _forget_texts(self, now: float) -> None:
-        """Drop what is remembered of texts besides the references, once in a TTL, so that none is kept for longer."""
-        if now - self._forgot_at >= self._references.ttl_seconds:
+    def _forget_texts(self, now: float, *, is_due: bool = False) -> None:
+        """Drop what is remembered of texts besides the references, at times, or now.
+
+        A text is read late, and so may stay for a part of the TTL longer than its request.
+        """
+        if is_due or now - self._forgot_at >= self._references.ttl_seconds / _FORGETS_PER_TTL:
             self._forgot_at = now
             self._bodies.forget()
             self._references.forget_readings()
@@ -299,9 +304,11 @@ def _counted(record: RequestRecord) -> Explanation:
 
 def _to_be_tried(record: RequestRecord) -> RequestRecord | None:
     """What rules need of a request besides its body, ids and replies; None if it is tried at once."""
-    if record.canonical.asked or not record.canonical.modes:
+    canonical = record.canonical
+    if canonical.asked or not canonical.modes or not record.body:
         return None
-    return msgspec.structs.replace(record, body=b"", parts=(), replies=(), holders=())
+    canonical = msgspec.structs.replace(canonical, blocks=())
+    return msgspec.structs.replace(record, body=b"", parts=(), replies=(), holders=(), canonical=canonical)
 
 
 def _begun(record: RequestRecord, seen_tokens: int) -> Ladder:

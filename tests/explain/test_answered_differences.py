@@ -44,7 +44,12 @@ def either(number):
     return f"Plan {'abc'[number % 3]}." if number % 4 else timed(number)
 
 
-@pytest.mark.parametrize("front", [timed, with_id, either])
+def numbered(number):
+    """Some of the numbers could be times."""
+    return f"Card {random.Random(number).randrange(10**9, 10**10)}."
+
+
+@pytest.mark.parametrize("front", [timed, with_id, either, numbered])
 def test_a_remembered_cause_is_what_a_comparison_finds(front):
     remembering, other = explainer(), explainer()
     for number in range(60):

@@ -71,6 +71,17 @@ def test_texts_are_dropped_with_the_references(parts):
     assert remembered() == set()
 
 
+def test_a_text_that_was_read_late_goes_with_its_request(parts):
+    first, later = (request(body(number), observe=RULES, at=BEGAN_AT, tenant="acme") for number in (1, 2))
+    parts.explain(first)
+    later = msgspec.structs.replace(later, at=BEGAN_AT + 0.97 * TTL_SECONDS)
+    parts.explain(later)
+    del first, later
+    parts.expire(BEGAN_AT + 1.04 * TTL_SECONDS)
+    gc.collect()
+    assert not any("10:01" in text for text in remembered())
+
+
 def test_a_memo_is_filled_again_after_it_was_dropped():
     calls = []
 

@@ -16,6 +16,7 @@ the turn that it continues there.
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from sys import getsizeof
 
 import msgspec
 import numpy as np
@@ -166,10 +167,14 @@ class References:
         began_tokens = reading.tokens
         if before is not None:
             earlier = self._entries[before]
-            self._share_body(earlier, body)
+            # What one session sent leaves with it, so another one does not hold it.
+            is_shared = earlier.kept.conversation == kept.conversation
+            if is_shared:
+                self._share_body(earlier, body)
             if self._is_beginning(earlier, reading):
                 start, began_tokens = earlier.tokens, earlier.began_tokens
-                earlier.held_ids = self._held.replaced(earlier.held_ids, ids)
+                if is_shared:
+                    earlier.held_ids = self._held.replaced(earlier.held_ids, ids)
                 self._note_later(before, number)
             self._drop_earlier_turn(earlier, kept)
         self._write(reading, number, start)
@@ -650,7 +655,7 @@ def _own_bytes(kept: KeptRequest) -> int:
     """Memory of a request besides its body and its ids."""
     size = _REQUEST_BYTES + len(kept.session) + len(kept.agent) + len(kept.conversation)
     for reply in kept.replies:
-        size += 2 * len(reply.text or "") + len(reply.ids or b"") + 200
+        size += getsizeof(reply.text or "") + len(reply.ids or b"") + 150
     return size
 
 

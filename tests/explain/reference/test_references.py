@@ -454,6 +454,16 @@ def test_never_another_tenant_that_sends_the_same_id():
     assert references.find(second, NOW) is None
 
 
+def test_what_a_session_sent_leaves_with_it():
+    turn = [system(SUPPORT), user("Where is my bag?")]
+    references = kept(replace(request("a1", *turn), conversation="a1"))
+    alone = references.held_bytes
+    more = request("a2", *turn, assistant("In Oslo."), user("secret " * 500), session="s")
+    references.keep(replace(more, conversation="s"), NOW)
+    references.forget_session("acme", "s")
+    assert references.held_bytes == alone
+
+
 def test_what_is_too_old_is_gone():
     references = kept(request("a1", system(SUPPORT), user("Hi"), session="s"), ttl_seconds=60)
     assert found(references, request("a2", system(SUPPORT), user("Hi"), session="s", at=NOW + 60))[0] == "a1"
